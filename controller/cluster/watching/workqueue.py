@@ -37,7 +37,7 @@ class WorkQueue(Generic[K]):
 
     A key is in ``_waiting`` from ``put`` until a worker takes it, and in ``_busy`` while it is reconciled; it may be in
     both, and workers take none that is busy. A key has a back-off from its first failure to its next success, and in
-    ``_later`` the one timer that puts it again.
+    ``_later`` the one timer that puts it again. Those that ``put_soon`` has a timer for are in ``_soon``.
     """
 
     def __init__(self, what: str, reconcile: Callable[[K], Awaitable[None]]) -> None:
@@ -48,10 +48,23 @@ class WorkQueue(Generic[K]):
         self._ready = asyncio.Event()
         self._backoffs: dict[K, Backoff] = {}
         self._later: dict[K, asyncio.TimerHandle] = {}
+        self._soon: set[K] = set()
 
     def put(self, key: K) -> None:
         self._waiting[key] = None
         self._ready.set()
+
+    def put_soon(self, key: K, wait_s: float) -> None:
+        """Puts the key after ``wait_s``, or when an earlier call for it is due: what changes much is reconciled
+        at a pace.
+        """
+        if key not in self._soon:
+            self._soon.add(key)
+            asyncio.get_running_loop().call_later(wait_s, self._due, key)
+
+    def _due(self, key: K) -> None:
+        self._soon.discard(key)
+        self.put(key)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

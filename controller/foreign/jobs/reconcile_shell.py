@@ -38,7 +38,8 @@ from controller.jobs.framework.raw import JobError, Json, labels, text
 from controller.jobs.framework.tiers import Tiers
 from controller.objects.meta import LabelSelector
 from controller.reconcile.jobshell.clusterobjects import is_selected
-from controller.reconcile.jobshell.watched import JobKinds, KeptJob, note
+from controller.reconcile.jobshell.indexes import note
+from controller.reconcile.jobshell.watched import JobKinds, KeptJob
 from controller.reconcile.jobshell.watched import read_job as read_raw_job
 from controller.reconcile.jobshell.workloadactions import written
 from failpoints.names import Failpoint

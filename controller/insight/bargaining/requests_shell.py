@@ -48,7 +48,8 @@ from controller.objects.capacityrequests import API_VERSION, GRANTED, KIND
 from controller.objects.decode import decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
-from controller.reconcile.jobshell.watched import keep_job, note, seen_workload
+from controller.reconcile.jobshell.indexes import note
+from controller.reconcile.jobshell.watched import keep_job, seen_workload
 from controller.reconcile.jobshell.workloadactions import WorkloadActions
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.scheduler.decisions import status

@@ -7,7 +7,7 @@ back. Nothing here knows a kind of job: kinds come with the resources of their o
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ import msgspec
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, PODS, WORKLOAD_CLASSES, RawWorkloads
+from controller.cluster.watching.kinds import PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import WorkQueue
 from controller.jobs.framework import names
@@ -38,12 +38,13 @@ from controller.reconcile.jobs.startgroups_shell import StartGroups
 from controller.reconcile.jobs.theirgroups import Look, groups_named, least_of, looked, may_be_halved
 from controller.reconcile.jobshell.charges_shell import ChargeReader
 from controller.reconcile.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
+from controller.reconcile.jobshell.indexes import note
 from controller.reconcile.jobshell.owners_shell import Owners
+from controller.reconcile.jobshell.reconciler_shell import Reconciler
 from controller.reconcile.jobshell.watched import (
     JobKinds,
     KeptJob,
     external_kinds,
-    note,
     read_resource,
     seen_workload,
     serving_kinds,
@@ -52,7 +53,6 @@ from controller.reconcile.jobshell.workloadactions import WorkloadActions
 from controller.reconcile.lifecycle.schedulerverdict import admitted_s
 from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client
-from kube.errors import NotFoundError
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Change, Changed, Removed
 from kube.resources import Resource
@@ -75,7 +75,7 @@ _ReadObject = tuple[Resource, str, str]
 """An object by its resource, namespace (empty for the cluster's) and name."""
 
 
-class JobController:
+class JobController(Reconciler[JobKey]):
     """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled.
 
     Both indexes of Workloads by owner follow the ledger, and only ``workload`` writes them: ``_by_owner`` by the uid of
@@ -100,11 +100,9 @@ class JobController:
         claim_devices: ClaimDevices = no_claim_devices,
         groups: StartGroups | None = None,
     ) -> None:
+        super().__init__(client, feeds, ledger, raws)
+        self._queue: WorkQueue[JobKey] = WorkQueue("job", self._reconcile)
         self._groups = groups
-        self._client = client
-        self._feeds = feeds
-        self._ledger = ledger
-        self._raws = raws
         self._actions = actions
         self._workloads = workloads
         self._settings = job_settings(config, own_namespace)
@@ -128,7 +126,6 @@ class JobController:
         self._grouped = {
             (kind.api_version, kind.kind) for kind in serving_kinds(config.integrations.frameworks).values()
         }
-        self._queue: WorkQueue[JobKey] = WorkQueue("job", self._reconcile)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._named_in: dict[str, JobKey] = {}
         """Jobs whose templates name a PodGroup, by their uid; taken out when that changes."""
@@ -163,11 +160,8 @@ class JobController:
                 self._actions.gone(entry.uid)
                 self._looks.pop(entry.uid, None)
                 self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
-            case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
-                self._enqueue_all()
-            case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
-                if old.object.metadata.labels != new.object.metadata.labels:
-                    self._enqueue_all(key.name)
+            case _:
+                self._hear_surroundings(observed)
 
     def _hear_job(self, key: JobKey, job: KeptJob, *, gone: bool = False) -> None:
         if job.prebuilt:
@@ -226,11 +220,10 @@ class JobController:
                     seen.add(entry.uid)
                     owners.append(entry.uid)
 
-    def _enqueue_all(self, namespace: str | None = None) -> None:
+    def _keys(self) -> Iterable[tuple[str, JobKey]]:
         for resource, kind in self._kinds.items():
             for key in self._feeds[resource]:
-                if namespace in (None, key.namespace):
-                    self._queue.put(JobKey(kind.framework, *key))
+                yield key.namespace, JobKey(kind.framework, *key)
 
     def workload(self, workload: Workload, gone: bool) -> None:
         """Takes a Workload that was created, changed or deleted: its job is reconciled."""
@@ -290,9 +283,6 @@ class JobController:
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        await self._queue.run()
-
     async def _reconcile(self, key: JobKey) -> None:
         if not key.kind:
             await self._release_unowned(WorkloadKey(f"{key.namespace}/{key.name}"))
@@ -350,9 +340,8 @@ class JobController:
         job = None if kind is None else (kind, above)
         return await self.charges.read(reference.uid, job=job, child=child)
 
-    def _workloads_of(self, uid: str) -> list[SeenWorkload]:
-        found = (seen_workload(self._ledger, self._raws, key) for key in sorted(self._by_owner.get(uid, ())))
-        return [workload for workload in found if workload is not None]
+    def _workloads_of(self, uid: str) -> tuple[SeenWorkload, ...]:
+        return self._seen(self._by_owner.get(uid, ()))
 
     def _jobs_below(self, uid: str) -> list[tuple[JobKind, Json]]:
         """Jobs that the object with this uid controls."""
@@ -382,9 +371,7 @@ class JobController:
         namespace = job["metadata"].get("namespace", "")
         if prebuilt:
             keys.add(WorkloadKey(f"{namespace}/{prebuilt}"))
-        found = (seen_workload(self._ledger, self._raws, key) for key in sorted(keys))
-        workloads = tuple(workload for workload in found if workload is not None)
-        labels = self._feeds[NAMESPACES].get(ObjectKey("", namespace))
+        workloads = self._seen(keys)
         gated = 0
         if any(names.ELASTIC_JOB in known.typed.metadata.annotations for known in workloads):
             gated = await self._actions.gated_pods(kind, job, names.ELASTIC_JOB)
@@ -399,7 +386,7 @@ class JobController:
             kind=kind,
             job=job,
             workloads=workloads,
-            namespace_labels=labels.object.metadata.labels if labels is not None else {},
+            namespace_labels=self._namespace(namespace).labels,
             gated_pods=gated,
             left_pods=left,
             stranded=await self._stranded(kind, job, workloads, (*controlled, *named.values())),
@@ -448,28 +435,15 @@ class JobController:
         """Finishes Workloads that an earlier job of this name left, once the API server confirms it: the watch
         may lag.
         """
-        found = (
-            seen_workload(self._ledger, self._raws, workload)
-            for owner_uid, keys in self._left.get(key, {}).items()
-            if owner_uid != uid
-            for workload in keys
-        )
-        left = tuple(workload for workload in found if workload is not None)
-        if not left or await self._exists(key, uid):
+        earlier = self._left.get(key, {}).items()
+        left = self._seen(workload for owner_uid, keys in earlier if owner_uid != uid for workload in keys)
+        at = ObjectKey(key.namespace, key.name)
+        if not left or await self._exists(self._resources[key.kind], at, uid):
             return
         gone = Observed(kind=kind, job=None, workloads=left)
         for action in reconcile(gone, self._settings, self._cluster):
             job = {"metadata": {"namespace": key.namespace, "name": key.name}}
             await self._actions.carry_out(kind, job, action)
-
-    async def _exists(self, key: JobKey, known_uid: str) -> bool:
-        """Whether there is a job of that name which the watch does not show yet."""
-        resource = self._resources[key.kind]
-        try:
-            found = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
-        except NotFoundError:
-            return False
-        return bool(found["metadata"].get("uid") != known_uid)
 
     async def _release_unowned(self, key: WorkloadKey) -> None:
         workload = seen_workload(self._ledger, self._raws, key)

@@ -16,7 +16,7 @@ from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import OwnerReference
 from controller.objects.nativegroups import NativeGroup
 from controller.reconcile.jobshell.followed_shell import GROUP_KINDS, Followed
-from controller.reconcile.jobshell.watched import note
+from controller.reconcile.jobshell.indexes import note
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
 from inventory.api.names import START_OF

@@ -3,7 +3,7 @@
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -19,9 +19,6 @@ from controller.jobs.serving.kind import ServingKind
 from controller.jobs.serving.table import SERVING_KINDS, STAMPED_KINDS
 from controller.scheduler.model.resources import WorkloadKey
 from kube.resources import Resource
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 JobKinds = Mapping[Resource, JobKind]
 """Kinds of jobs by the resource of their objects."""
@@ -182,13 +179,3 @@ def seen_workload(ledger: Ledger, raws: RawWorkloads, key: WorkloadKey) -> SeenW
     """The newest known state, with the JSON of its spec; None if it is not known."""
     kept, spec = ledger.get(key), raws.of(key)
     return None if kept is None or spec is None else SeenWorkload(kept.workload, spec.json)
-
-
-def note(index: dict[K, set[V]], key: K, value: V, *, gone: bool) -> None:
-    """Adds a value to an index of sets, or removes it; empty sets are removed."""
-    if not gone:
-        index.setdefault(key, set()).add(value)
-    elif key in index:
-        index[key].discard(value)
-        if not index[key]:
-            del index[key]

@@ -16,6 +16,7 @@ from controller.jobs.framework.marks import NestingTooDeepError, controller_of
 from controller.jobs.framework.podview import GroupName, SeenPod
 from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
+from controller.reconcile.jobshell.indexes import Index
 from controller.reconcile.pods import groupstatus
 from controller.reconcile.pods.group import SeenPods
 from controller.reconcile.pods.nativegroups_shell import NativeGroups
@@ -37,8 +38,7 @@ class GroupObjects:
     it: the scheduler of any other system writes it itself. ``publish`` records an Event. ``changed`` gets the key of a
     group that changed, None for any; ``PodController`` sets it once, when it is made.
 
-    ``_owners`` and ``_owned`` are inverse: the uid of a group's controller, and the groups by it. Only ``_tell`` writes
-    them.
+    ``_owned`` has the groups by the uid of their controller. Only ``_tell`` writes it.
     """
 
     def __init__(
@@ -60,8 +60,7 @@ class GroupObjects:
         self._settings = settings
         self._cluster = cluster
         self.changed: Callable[[ObjectKey | None], None] = unheard
-        self._owners: dict[tuple[System, ObjectKey], str] = {}
-        self._owned: dict[str, set[ObjectKey]] = {}
+        self._owned = Index[str, tuple[System, ObjectKey]]()
         self._native = NativeGroups(client, self._tell_native, clock=clock, random=random.random)
         self._of = {
             system: PodGroups(
@@ -99,7 +98,7 @@ class GroupObjects:
 
     def of_owner(self, uid: str) -> Iterator[ObjectKey]:
         """Groups that the object of this uid controls."""
-        yield from self._owned.get(uid, ())
+        yield from {key for _, key in self._owned.of(uid)}
 
     async def tell(self, namespace: str, name: GroupName, seen: SeenPods, above: Sequence[SeenPod]) -> None:
         """Writes the status of the group of these pods, and of those above its minimum.
@@ -136,13 +135,10 @@ class GroupObjects:
 
     def _tell(self, system: System, key: ObjectKey | None) -> None:
         if key is not None:
-            if (before := self._owners.pop((system, key), "")) in self._owned:
-                self._owned[before].discard(key)
-                if not self._owned[before]:
-                    del self._owned[before]
             given = self._of[system].get(key)
             owner = None if given is None else controller_of(given)
-            if owner is not None:
-                self._owners[system, key] = owner.uid
-                self._owned.setdefault(owner.uid, set()).add(key)
+            if owner is None:
+                self._owned.drop((system, key))
+            else:
+                self._owned.put((system, key), owner.uid)
         self.changed(key)

@@ -5,8 +5,7 @@
 Only pods with the label that the admission policy puts on them are followed here.
 """
 
-import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -14,15 +13,7 @@ import msgspec
 
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import (
-    FLAVORS,
-    NAMESPACES,
-    POD_CLASSES,
-    PODS,
-    QUEUED_PODS,
-    WORKLOAD_CLASSES,
-    RawWorkloads,
-)
+from controller.cluster.watching.kinds import PODS, QUEUED_PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import WorkQueue
 from controller.foreign.podgroups.native import beside
@@ -38,7 +29,9 @@ from controller.objects.decode import KUEUE
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.workload import Workload
 from controller.reconcile.jobshell.charges_shell import ChargeReader
+from controller.reconcile.jobshell.indexes import Index, note
 from controller.reconcile.jobshell.owners_shell import Owners
+from controller.reconcile.jobshell.reconciler_shell import Reconciler
 from controller.reconcile.jobshell.watched import seen_workload
 from controller.reconcile.pods.actions import PodAction
 from controller.reconcile.pods.actions_shell import PodActions
@@ -114,13 +107,12 @@ class AboveJobs(Protocol):
     async def charge_above(self, child: Json, cluster: ClusterObjects) -> Charge | None: ...
 
 
-class PodController:
+class PodController(Reconciler[GroupKey]):
     """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled, beside what ``pod_groups`` runs.
 
-    The indexes of pods follow the watch: ``_of`` and ``_groups`` are inverse to each other, ``_children`` holds the
-    same pods by the uid of their controller (perhaps the job whose start releases them), ``_above`` holds the pods
-    above the minimum of a group by its Workload. Only ``_see`` and ``_leave`` write the four, and their sets are never
-    empty.
+    The indexes of pods follow the watch: ``_groups`` has them by group, ``_children`` by the uid of their controller
+    (perhaps the job whose start releases them), and ``_above`` has the pods above the minimum of a group by its
+    Workload. Only ``_see`` and ``_leave`` write the three, and their sets are never empty.
     """
 
     def __init__(  # noqa: PLR0913
@@ -137,10 +129,8 @@ class PodController:
         pod_groups: GroupObjects,
         above_jobs: AboveJobs | None = None,
     ) -> None:
-        self._client = client
-        self._feeds = feeds
-        self._ledger = ledger
-        self._raws = raws
+        super().__init__(client, feeds, ledger, raws)
+        self._queue: WorkQueue[GroupKey] = WorkQueue("pods", self._reconcile)
         self._actions = actions
         self._settings = settings
         self._cluster = cluster
@@ -148,12 +138,9 @@ class PodController:
         self._pod_groups = pod_groups
         self._above_jobs = above_jobs
         pod_groups.changed = self.pod_group
-        self._queue: WorkQueue[GroupKey] = WorkQueue("pods", self._reconcile)
-        self._groups: dict[GroupKey, set[ObjectKey]] = {}
-        self._of: dict[ObjectKey, GroupKey] = {}
-        self._soon: set[GroupKey] = set()
+        self._groups = Index[GroupKey, ObjectKey]()
         self._children: dict[str, set[ObjectKey]] = {}
-        self._above: dict[WorkloadKey, set[ObjectKey]] = {}
+        self._above = Index[WorkloadKey, ObjectKey]()
         self._after: dict[GroupKey, set[GroupKey]] = {}
         """Pods that start once another has ended, by that other. Each entry is removed when the other changes."""
         self._sisters = Sisters[ObjectKey, GroupKey]()
@@ -163,9 +150,6 @@ class PodController:
         self._prebuilt: dict[WorkloadKey, GroupKey] = {}
         """Workloads that existing pods name as prebuilt. Only ``_workload_of`` adds to it, only ``_leave`` removes from
         it."""
-
-    async def run(self) -> None:
-        await self._queue.run()
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -177,19 +161,15 @@ class PodController:
                 self._leave(key, entry.object)
                 self._actions.forget(entry.uid)
                 self._actions.written.forget(key)
-            case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
-                for group in self._groups:
-                    self._queue.put(group)
             case Added(new=entry) | Changed(new=entry) | Removed(old=entry) if observed.resource in self._job_resources:
                 self._touch_children(entry.uid)
                 for each in self._pod_groups.of_owner(entry.uid):
                     self.pod_group(each)
-            case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
-                before, after = old.object.metadata, new.object.metadata
-                if (before.labels, before.deletion_timestamp) != (after.labels, after.deletion_timestamp):
-                    for group in self._groups:
-                        if group.namespace == key.name:
-                            self._queue.put(group)
+            case _:
+                self._hear_surroundings(observed)
+
+    def _keys(self) -> Iterable[tuple[str, GroupKey]]:
+        return ((group.namespace, group) for group in self._groups)
 
     def workload(self, workload: Workload, gone: bool) -> None:
         """A Workload was created, changed or deleted: its pods are reconciled."""
@@ -201,7 +181,7 @@ class PodController:
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
             group = GroupKey(meta.namespace, meta.name, "")
             self._queue.put(group)
-            self._touch_sisters(next(iter(self._groups.get(group, ())), ObjectKey("", "")))
+            self._touch_sisters(next(iter(self._groups.of(group)), ObjectKey("", "")))
             return
         if key in self._prebuilt:
             self._queue.put(self._prebuilt[key])
@@ -210,10 +190,7 @@ class PodController:
         pod = _controlling_pod(workload)
         if pod is not None:
             group = GroupKey(meta.namespace, "", pod.name)
-            owned = self._owned.setdefault(group, set())
-            (owned.discard if gone else owned.add)(key)
-            if not owned:
-                del self._owned[group]
+            note(self._owned, group, key, gone=gone)
             self._queue.put(group)
             self._touch_sisters(ObjectKey(meta.namespace, pod.name))
 
@@ -221,41 +198,43 @@ class PodController:
         """Notes that a PodGroup changed; None: any may have."""
         if key is not None:
             self._queue.put(GroupKey(key.namespace, key.name, ""))
-            for pod in self._sisters.of(key.namespace, key.name):
-                self._queue.put(self._of[pod])
+            self._put_pods(self._sisters.of(key.namespace, key.name))
             self._queue_above(WorkloadKey(f"{key.namespace}/{key.name}"))
             return
         for group in self._groups:
             if group.group:
                 self._queue.put(group)
-        for pod in self._sisters.every():
-            self._queue.put(self._of[pod])
+        self._put_pods(self._sisters.every())
 
     def _queue_above(self, minimum: WorkloadKey) -> None:
-        for key in self._all_above(minimum):
-            self._queue.put(self._of[key])
+        self._put_pods(self._all_above(minimum))
+
+    def _put_pods(self, keys: Iterable[ObjectKey]) -> None:
+        """Enqueues the groups of these pods."""
+        for key in keys:
+            if (group := self._groups.key(key)) is not None:
+                self._queue.put(group)
 
     def _all_above(self, minimum: WorkloadKey) -> set[ObjectKey]:
         """Pods above the minimum, and pods above the minimums of the subgroups among these."""
         found: set[ObjectKey] = set()
         left = [minimum]
         while left:
-            more = self._above.get(left.pop(), set()) - found
+            more = set(self._above.of(left.pop())) - found
             found |= more
-            groups = {self._of[key] for key in more}
-            left += [WorkloadKey(f"{group.namespace}/{group.group}") for group in groups if group.group]
+            groups = {self._groups.key(key) for key in more}
+            left += [WorkloadKey(f"{group.namespace}/{group.group}") for group in groups if group and group.group]
         return found
 
     def _see(self, key: ObjectKey, pod: QueuedPod) -> None:
         group = _group_of(key, pod.group)
-        if self._of.get(key) not in (None, group):
+        if self._groups.key(key) not in (None, group):
             self._leave(key, pod)
-        self._of[key] = group
-        self._groups.setdefault(group, set()).add(key)
+        self._groups.put(key, group)
         if pod.owner:
-            self._children.setdefault(pod.owner, set()).add(key)
+            note(self._children, pod.owner, key, gone=False)
         if pod.minimum:
-            self._above.setdefault(_minimum_of(key, pod), set()).add(key)
+            self._above.put(key, _minimum_of(key, pod))
         if pod.entry:
             self._sisters.see(key, key.namespace, pod.entry)
             self._touch_sisters(key)
@@ -263,22 +242,14 @@ class PodController:
         self._touch(group)
 
     def _leave(self, key: ObjectKey, pod: QueuedPod) -> None:
-        group = self._of.pop(key, None)
+        group = self._groups.drop(key)
         if group is None:
             return
-        self._groups[group].discard(key)
-        if not self._groups[group]:
-            del self._groups[group]
+        if not self._groups.of(group):
             for named in [key for key, whose in self._prebuilt.items() if whose == group]:
                 del self._prebuilt[named]
-        if pod.owner in self._children:
-            self._children[pod.owner].discard(key)
-            if not self._children[pod.owner]:
-                del self._children[pod.owner]
-        for minimum in [minimum for minimum, pods in self._above.items() if key in pods]:
-            self._above[minimum].discard(key)
-            if not self._above[minimum]:
-                del self._above[minimum]
+        note(self._children, pod.owner, key, gone=True)
+        self._above.drop(key)
         self._touch_sisters(key)
         self._sisters.leave(key)
         self._touch_minimum(key, pod)
@@ -296,7 +267,7 @@ class PodController:
             return ()
         found = []
         for key in self._sisters.look(group, ObjectKey(group.namespace, pods[0].name)):
-            entry, other = self._feeds[QUEUED_PODS].get(key), self._of.get(key, group)
+            entry, other = self._feeds[QUEUED_PODS].get(key), self._groups.key(key) or group
             pod = None if entry is None or other == group else entry.object.seen()
             if pod is not None and pod.is_gated and pod.stays:
                 found.append(Sister(pod=pod, workload=self._workload_of(other, (pod,))))
@@ -309,7 +280,7 @@ class PodController:
             seen.add(name)
             group = GroupKey(key.namespace, name, "")
             self._queue.put(group)
-            entries = (self._feeds[QUEUED_PODS].get(each) for each in self._groups.get(group, ()))
+            entries = (self._feeds[QUEUED_PODS].get(each) for each in self._groups.of(group))
             name = next((entry.object.minimum for entry in entries if entry is not None), "")
 
     def _touch(self, group: GroupKey) -> None:
@@ -318,26 +289,20 @@ class PodController:
         """
         for waiting in self._after.pop(group, ()):
             self._queue.put(waiting)
-        pods = len(self._groups.get(group, ()))
+        pods = len(self._groups.of(group))
         if pods < _LARGE:
             self._queue.put(group)
-        elif group not in self._soon:
-            self._soon.add(group)
-            asyncio.get_running_loop().call_later(min(pods * _PACE_S, _LONGEST_S), self._put, group)
-
-    def _put(self, group: GroupKey) -> None:
-        self._soon.discard(group)
-        self._queue.put(group)
+        else:
+            self._queue.put_soon(group, min(pods * _PACE_S, _LONGEST_S))
 
     def _touch_children(self, uid: str) -> None:
-        for key in self._children.get(uid, ()):
-            self._queue.put(self._of[key])
+        self._put_pods(self._children.get(uid, ()))
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
     async def _reconcile(self, group: GroupKey) -> None:
         pods = []
-        for key in self._groups.get(group, ()):
+        for key in self._groups.of(group):
             entry = self._feeds[QUEUED_PODS].get(key)
             if entry is None:
                 continue  # its removal is under way to ``hear``
@@ -388,8 +353,7 @@ class PodController:
             pod_group = self._pod_groups.get(group.namespace, foreign)
         elif (of := beside(pods[0])) and not self._pod_groups.known(group.namespace, of):
             return None
-        namespace = self._feeds[NAMESPACES].get(ObjectKey("", group.namespace))
-        meta = None if namespace is None else namespace.object.metadata
+        namespace = self._namespace(group.namespace)
         workload = self._workload_of(group, pods)
         return SeenPods(
             pods=pods,
@@ -399,8 +363,8 @@ class PodController:
             find=self._pod_groups.find(group.namespace),
             minimum=self._minimum(group, pods[0]),
             sisters=self._sisters_of(group, pods),
-            namespace_labels={} if meta is None else meta.labels,
-            namespace_terminating=meta is not None and meta.deletion_timestamp is not None,
+            namespace_labels=namespace.labels,
+            namespace_terminating=namespace.deletion_timestamp is not None,
         )
 
     def _workload_of(self, group: GroupKey, pods: tuple[SeenPod, ...]) -> SeenWorkload | None:
@@ -411,8 +375,7 @@ class PodController:
                 named.add(name)
                 self._prebuilt[WorkloadKey(f"{group.namespace}/{name}")] = group
         keys |= {WorkloadKey(f"{group.namespace}/{name}") for name in named if name}
-        found = (seen_workload(self._ledger, self._raws, key) for key in keys)
-        return own_workload(group.group, pods, [each for each in found if each is not None], self._settings.gates)
+        return own_workload(group.group, pods, self._seen(keys), self._settings.gates)
 
     def _minimum(self, group: GroupKey, pod: SeenPod) -> SeenWorkload | None:
         """The Workload with the minimum of the pod's group, if the pod is above it; else None."""
@@ -453,10 +416,10 @@ class PodController:
                 continue
             seen = SeenPods(pods=(), workload=workload)
             actions = reconcile_pods(seen, self._settings, self._cluster)
-            if actions and not await self._exists(group, workload):
+            if actions and not await self._is_there(group, workload):
                 await self._carry_out(group, seen, actions)
 
-    async def _exists(self, group: GroupKey, workload: SeenWorkload) -> bool:
+    async def _is_there(self, group: GroupKey, workload: SeenWorkload) -> bool:
         """Whether one of the workload's pods exists that the watch does not show yet."""
         chosen = Selection(namespace=group.namespace, label_selector=QUEUED_PODS.selector)
         owners = {owner.uid for owner in workload.typed.metadata.owner_references}

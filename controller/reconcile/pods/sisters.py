@@ -19,6 +19,7 @@ from controller.jobs.framework.steps import event
 from controller.messages import jobs as words
 from controller.messages import pending
 from controller.objects.meta import epoch_s, find_condition
+from controller.reconcile.jobshell.indexes import Index, note
 from controller.reconcile.pods.actions import DeletePod, PodAction, uncounted
 from controller.reconcile.pods.group import Sister
 from controller.scheduler.decisions.reasons import PendingReason
@@ -42,45 +43,37 @@ class Way:
 class Sisters(Generic[K, T]):
     """Which pods share an entry of kube-scheduler's queue, and which groups (``T``) look at them. ``K``: keys of pods.
 
-    Pods are told by ``see`` and ``leave``, with the name from ``queue_of``. The sets of ``_pods`` are never empty; a
-    group leaves ``_looking`` when it is told.
+    Pods are told by ``see`` and ``leave``, with the name from ``queue_of``. A group leaves ``_looking``
+    when it is told.
     """
 
     def __init__(self) -> None:
-        self._entry: dict[K, tuple[str, str]] = {}
-        self._pods: dict[tuple[str, str], set[K]] = {}
+        self._pods = Index[tuple[str, str], K]()
         self._looking: dict[tuple[str, str], set[T]] = {}
 
     def see(self, key: K, namespace: str, entry: str) -> None:
-        self.leave(key)
-        found = self._entry[key] = (namespace, entry)
-        self._pods.setdefault(found, set()).add(key)
+        self._pods.put(key, (namespace, entry))
 
     def leave(self, key: K) -> None:
-        entry = self._entry.pop(key, None)
-        if entry is None:
-            return
-        self._pods[entry].discard(key)
-        if not self._pods[entry]:
-            del self._pods[entry]
+        self._pods.drop(key)
 
     def look(self, group: T, key: K) -> Collection[K]:
         """The pods of this pod's entry, itself among them. The group is told of the next change of one."""
-        entry = self._entry.get(key)
+        entry = self._pods.key(key)
         if entry is None:
             return ()
-        self._looking.setdefault(entry, set()).add(group)
-        return list(self._pods[entry])
+        note(self._looking, entry, group, gone=False)
+        return list(self._pods.of(entry))
 
     def of(self, namespace: str, entry: str) -> Collection[K]:
-        return self._pods.get((namespace, entry), ())
+        return self._pods.of((namespace, entry))
 
     def every(self) -> Collection[K]:
-        return self._entry.keys()
+        return self._pods.values()
 
     def looking(self, key: K) -> Collection[T]:
         """The groups that look at this pod; they have to look again."""
-        entry = self._entry.get(key)
+        entry = self._pods.key(key)
         return () if entry is None else self._looking.pop(entry, ())
 
 

@@ -5,7 +5,6 @@ Deployments, ReplicaSets, their pods, Workloads -> a queue of Deployments -> rec
 Their Workloads are made, started and stopped one by one in ``controller.pods``.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -24,6 +23,7 @@ from controller.jobs.framework.settings import JobSettings
 from controller.jobs.framework.steps import event, refuse
 from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.workload import Workload
+from controller.reconcile.jobshell.indexes import note
 from controller.reconcile.pods.actions import PodAction
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.compose import workload_name
@@ -134,7 +134,6 @@ class DeploymentController:
         self._sets: dict[str, set[ObjectKey]] = {}
         self._pods: dict[str, set[ObjectKey]] = {}
         self._set_of: dict[str, ObjectKey] = {}
-        self._soon: set[DeploymentKey] = set()
 
     async def run(self) -> None:
         await self._queue.run()
@@ -146,18 +145,18 @@ class DeploymentController:
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == DEPLOYMENTS:
                 self._put(DeploymentKey(key.namespace, key.name, entry.uid))
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == REPLICA_SETS:
-                self._sets.setdefault(entry.object.owner, set()).add(key)
+                note(self._sets, entry.object.owner, key, gone=False)
                 self._set_of[entry.uid] = key
                 self._touch(entry.uid)
             case Removed(key=key, old=entry) if observed.resource == REPLICA_SETS:
-                _discard(self._sets, entry.object.owner, key)
+                note(self._sets, entry.object.owner, key, gone=True)
                 self._set_of.pop(entry.uid, None)
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == QUEUED_PODS:
                 if entry.object.owner:
-                    self._pods.setdefault(entry.object.owner, set()).add(key)
+                    note(self._pods, entry.object.owner, key, gone=False)
                     self._touch(entry.object.owner)
             case Removed(key=key, old=entry) if observed.resource == QUEUED_PODS:
-                _discard(self._pods, entry.object.owner, key)
+                note(self._pods, entry.object.owner, key, gone=True)
                 self._touch(entry.object.owner)
 
     def workload(self, workload: Workload, _gone: bool) -> None:
@@ -179,16 +178,8 @@ class DeploymentController:
 
     def _put(self, key: DeploymentKey, least_s: float = 0.0) -> None:
         """Enqueues a Deployment, a large one a moment later: its pods are created and change one by one."""
-        if key in self._soon:
-            return
         pods = sum(len(self._pods.get(uid, ())) for uid in self._uids_of_sets(key))
-        wait_s = max(least_s, min(pods * _PACE_S, _LONGEST_S))
-        self._soon.add(key)
-        asyncio.get_running_loop().call_later(wait_s, self._due, key)
-
-    def _due(self, key: DeploymentKey) -> None:
-        self._soon.discard(key)
-        self._queue.put(key)
+        self._queue.put_soon(key, max(least_s, min(pods * _PACE_S, _LONGEST_S)))
 
     def _uids_of_sets(self, key: DeploymentKey) -> list[str]:
         entries = (self._feeds[REPLICA_SETS].get(name) for name in self._sets.get(key.uid, ()))
@@ -284,10 +275,3 @@ def _patch(kept: Kept, marks: dict[str, str | None]) -> UpdateWorkload:
     meta = kept.workload.metadata
     body: Json = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": marks}
     return UpdateWorkload(name=meta.name, patch={"metadata": body})
-
-
-def _discard(index: dict[str, set[ObjectKey]], uid: str, key: ObjectKey) -> None:
-    if uid in index:
-        index[uid].discard(key)
-        if not index[uid]:
-            del index[uid]

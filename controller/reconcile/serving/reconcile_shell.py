@@ -5,36 +5,29 @@
 Pods come by two watches: those that were created behind the gate and are in no group yet, and all that are queued.
 """
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import (
-    FLAVORS,
-    JOINING_PODS,
-    NAMESPACES,
-    POD_CLASSES,
-    QUEUED_PODS,
-    WORKLOAD_CLASSES,
-    RawWorkloads,
-)
+from controller.cluster.watching.kinds import JOINING_PODS, QUEUED_PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import WorkQueue
 from controller.jobs.framework.podview import SeenPod
 from controller.jobs.framework.raw import JobError
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.workload import Workload
-from controller.reconcile.jobshell.watched import ServingKinds, seen_workload
+from controller.reconcile.jobshell.indexes import Index, note
+from controller.reconcile.jobshell.reconciler_shell import Reconciler
+from controller.reconcile.jobshell.watched import ServingKinds
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.reconcile_shell import QueuedPod
 from controller.reconcile.serving.reconcile import SeenServing, reconcile_serving
 from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client
-from kube.errors import NotFoundError
 from kube.objects import ObjectReference
 from kube.reading.entries import CachedObject, ObjectKey
 from kube.reading.reflector import Added, Changed, Removed
-from kube.resources import Resource
 
 _POD_FEEDS: Final = (QUEUED_PODS, JOINING_PODS)
 
@@ -47,12 +40,11 @@ class ServingKey(NamedTuple):
     name: str
 
 
-class ServingController:
+class ServingController(Reconciler[ServingKey]):
     """``hear`` and ``workload`` take changes; ``run`` works on them until cancelled.
 
-    ``_pods`` and ``_of`` are inverse to each other and follow both watches of pods: only ``_see`` and ``_leave`` write
-    them. ``_workloads`` has the Workloads that name an object as an owner, by the object; only ``workload`` writes it.
-    Sets in them are never empty.
+    ``_pods`` follows both watches of pods: only ``_see`` and ``_left`` write it. ``_workloads`` has the Workloads that
+    name an object as an owner, by the object; only ``workload`` writes it, and its sets are never empty.
     """
 
     def __init__(
@@ -66,22 +58,15 @@ class ServingController:
         settings: JobSettings,
         cluster: ClusterObjects,
     ) -> None:
-        self._client = client
+        super().__init__(client, feeds, ledger, raws)
+        self._queue: WorkQueue[ServingKey] = WorkQueue("serving", self._reconcile)
         self._kinds = kinds
         self._resources = {kind.framework: resource for resource, kind in kinds.items()}
-        self._feeds = feeds
-        self._ledger = ledger
-        self._raws = raws
         self._actions = actions
         self._settings = settings
         self._cluster = cluster
-        self._queue: WorkQueue[ServingKey] = WorkQueue("serving", self._reconcile)
-        self._pods: dict[ServingKey, set[ObjectKey]] = {}
-        self._of: dict[ObjectKey, ServingKey] = {}
+        self._pods = Index[ServingKey, ObjectKey]()
         self._workloads: dict[ServingKey, set[WorkloadKey]] = {}
-
-    async def run(self) -> None:
-        await self._queue.run()
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -94,11 +79,8 @@ class ServingController:
                 self._see(key, entry.object)
             case Removed(key=key) if observed.resource in _POD_FEEDS:
                 self._left(key)
-            case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
-                self._put_all()
-            case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
-                if old.object.metadata.labels != new.object.metadata.labels:
-                    self._put_all(key.name)
+            case _:
+                self._hear_surroundings(observed)
 
     def workload(self, workload: Workload, gone: bool) -> None:
         """Takes a Workload that was created, changed or deleted: its object is reconciled."""
@@ -109,10 +91,7 @@ class ServingController:
             if name is None:
                 continue
             key = ServingKey(kind.framework, meta.namespace, name)
-            own = self._workloads.setdefault(key, set())
-            (own.discard if gone else own.add)(WorkloadKey(workload.key))
-            if not own:
-                del self._workloads[key]
+            note(self._workloads, key, WorkloadKey(workload.key), gone=gone)
             self._queue.put(key)
 
     def _see(self, key: ObjectKey, pod: QueuedPod) -> None:
@@ -126,49 +105,41 @@ class ServingController:
         if not name:
             return
         owner = ServingKey(kind.framework, key.namespace, name)
-        self._of[key] = owner
-        self._pods.setdefault(owner, set()).add(key)
+        self._pods.put(key, owner)
         self._queue.put(owner)
 
     def _left(self, key: ObjectKey) -> None:
         """Handles a pod that left one of the watches: it is gone, or joined its group and is in the other."""
-        owner = self._of.get(key)
+        owner = self._pods.key(key)
         if owner is None:
             return
         if all(self._feeds[feed].get(key) is None for feed in _POD_FEEDS):
-            del self._of[key]
-            self._pods[owner].discard(key)
-            if not self._pods[owner]:
-                del self._pods[owner]
+            self._pods.drop(key)
             self._actions.written.forget(key)
         self._queue.put(owner)
 
-    def _put_all(self, namespace: str | None = None) -> None:
+    def _keys(self) -> Iterable[tuple[str, ServingKey]]:
         for resource, kind in self._kinds.items():
             for key in self._feeds[resource]:
-                if namespace in (None, key.namespace):
-                    self._queue.put(ServingKey(kind.framework, *key))
+                yield key.namespace, ServingKey(kind.framework, *key)
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
     async def _reconcile(self, key: ServingKey) -> None:
-        resource = self._resources[key.kind]
-        kind, entry = self._kinds[resource], self._feeds[resource].get(ObjectKey(key.namespace, key.name))
+        resource, at = self._resources[key.kind], ObjectKey(key.namespace, key.name)
+        kind, entry = self._kinds[resource], self._feeds[resource].get(at)
         pods = self._seen_pods(key)
         if pods is None:
             return  # the watch brings what was written, and with it the next reconciliation
-        keys = sorted(self._workloads.get(key, ()))
-        found = (seen_workload(self._ledger, self._raws, workload) for workload in keys)
-        workloads = tuple(workload for workload in found if workload is not None)
-        if entry is None and (not workloads or await self._exists(resource, key)):
+        workloads = self._seen(self._workloads.get(key, ()))
+        if entry is None and (not workloads or await self._exists(resource, at)):
             return
-        namespace = self._feeds[NAMESPACES].get(ObjectKey("", key.namespace))
         seen = SeenServing(
             kind=kind,
             owner=None if entry is None else entry.object,
             workloads=workloads,
             pods=pods,
-            namespace_labels={} if namespace is None else namespace.object.metadata.labels,
+            namespace_labels=self._namespace(key.namespace).labels,
         )
         uid = "" if entry is None else entry.uid
         about = ObjectReference(kind.api_version, kind.kind, key.name, uid, key.namespace)
@@ -179,7 +150,7 @@ class ServingController:
     def _seen_pods(self, key: ServingKey) -> tuple[SeenPod, ...] | None:
         """The object's pods; None while a watch does not show yet what was written to one of them."""
         found = []
-        for pod in sorted(self._pods.get(key, ())):
+        for pod in sorted(self._pods.of(key)):
             # A pod that joins is in neither watch for a moment, or in both: the later view counts.
             entries = (self._feeds[feed].get(pod) for feed in _POD_FEEDS)
             views = [entry for entry in entries if entry is not None and not self._is_old(pod, entry)]
@@ -190,11 +161,3 @@ class ServingController:
 
     def _is_old(self, key: ObjectKey, entry: CachedObject[QueuedPod]) -> bool:
         return self._actions.written.behind(key, entry.uid, entry.resource_version)
-
-    async def _exists(self, resource: Resource, key: ServingKey) -> bool:
-        """Whether the object exists and the watch does not show it yet."""
-        try:
-            await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
-        except NotFoundError:
-            return False
-        return True

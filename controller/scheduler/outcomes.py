@@ -27,7 +27,7 @@ from controller.scheduler.decisions.evictionstatus import evicted
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.decisions.sentences import loses, moves, told_to
 from controller.scheduler.decisions.stories import Stories
-from controller.scheduler.flavors.assignment import PodSetChoice
+from controller.scheduler.flavors.assignment import held_of
 from controller.scheduler.flavors.spot import SpotWords
 from controller.scheduler.kueue.secondpass import Awaits, awaited, placed_holder, with_places
 from controller.scheduler.model.resources import Usage, WorkloadKey
@@ -122,11 +122,15 @@ class Outcomes:
             state.usage.penalise(incoming.local_queue, key, requests_of(holder))
         for above in state.workloads.above.get(key, ()):
             state.wake_queue_of(above)
-        if self._spots is not None and self._spots.has_floor(incoming):
-            # What this workload holds on demand may open spot flavors to those behind it.
-            state.queues.wake(queue.name)
+        self._wake_behind(holder)
         state.touch()
         return admitted
+
+    def _wake_behind(self, holder: Holder) -> None:
+        """What this workload holds on demand may open spot nodes to those behind it, where its queue has a floor."""
+        queue = self._state.cluster.queue(holder.cluster_queue)
+        if self._spots is not None and self._spots.has_floor(holder.local_queue, queue):
+            self._state.queues.wake(queue.name)
 
     def _second_pass(self, entry: Entry, record: DecisionRecord) -> Decision:
         state, holder = self._state, entry.holder
@@ -142,6 +146,7 @@ class Outcomes:
         state.cluster.replace_holder(placed)
         state.notes.set_coming(entry.key, coming=False)
         state.notes.note_moved(placed)
+        self._wake_behind(placed)
         state.touch()
         flavors = {fr.flavor for fr in holder.usage}
         return Admitted(
@@ -379,7 +384,7 @@ def _holder(entry: Entry, now_s: float) -> Holder:
     sets = assignment.held
     usage: Usage = assignment.usage
     if sets is None:
-        sets = tuple(map(_held, assignment.pod_sets))
+        sets = tuple(map(held_of, assignment.pod_sets))
         usage = usage_of(sets).assigned
     if info.claims is not None:
         once = {pod_set.name: pod_set for pod_set in info.pod_sets}
@@ -401,18 +406,6 @@ def _holder(entry: Entry, now_s: float) -> Holder:
 def _record(holder: Holder, rule: Rule, now_s: float, detail: str = "") -> DecisionRecord:
     """The record of an eviction for no other workload."""
     return DecisionRecord(at_s=now_s, workload=holder.key, cluster_queue=holder.cluster_queue, rule=rule, detail=detail)
-
-
-def _held(pod_set: PodSetChoice) -> PodSetRequests:
-    flavors = one_dict({resource: choice.flavor for resource, choice in pod_set.choices.items()})
-    requests = one_dict({resource: pod_set.requests.get(resource, 0) for resource in flavors})
-    return PodSetRequests(
-        name=pod_set.name,
-        count=pod_set.count,
-        requests=requests,
-        flavors=flavors,
-        topology=pod_set.topology,
-    )
 
 
 def _of_itself(held: PodSetRequests, pending: PodSetRequests) -> PodSetRequests:

@@ -316,12 +316,10 @@ class Run:
 
     def _settle(self, settling: Settling) -> None:
         engine = self.engine
-        self._mind_floors()
         while not engine.settled(self.now_s) or self._bargains.settle():
             decisions = engine.cycle(self.now_s)
             for decision in decisions.made:
                 self._carry_out(decision)
-            self._mind_floors()
             if self._check:
                 engine.validate()
                 self._nodes.validate(self.now_s)
@@ -329,11 +327,6 @@ class Run:
 
         if self._check:
             self._bargains.validate()
-
-    def _mind_floors(self) -> None:
-        """Opens or closes spot nodes to workloads that wait, by what their queues hold now."""
-        for workload in self._nodes.turned(self.workloads):
-            self.put(workload)
 
     def _carry_out(self, decision: Decision) -> None:
         key = decision.key

@@ -4,7 +4,7 @@ placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here m
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from controller.objects.core import LimitRange, Namespace
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
@@ -25,6 +25,7 @@ from controller.scheduler.model.resources import (
     WorkloadKey,
 )
 from controller.scheduler.model.undo import Trial, UndoLog
+from controller.scheduler.model.workload import PodSetRequests
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.quota import QuotaTree, UnknownClusterQueueError
 from controller.scheduler.quota.quotaspec import cluster_queue_spec, cohort_spec
@@ -51,6 +52,14 @@ class HolderObserver(Protocol):
 
     def changed(self, known: Holder, holder: Holder) -> None:
         """Called when a holder is replaced by one of the same workload, queue and usage; anything else may differ."""
+
+
+class Granted(NamedTuple):
+    """What a workload gets in a decision that is being made."""
+
+    cluster_queue: ClusterQueueName
+    local_queue: LocalQueueKey
+    pod_sets: tuple[PodSetRequests, ...]
 
 
 class Cluster:
@@ -91,7 +100,11 @@ class Cluster:
         self.coming_backoff = ComingBackoff()
         self.counted_on: dict[WorkloadKey, tuple[int, object, Any]] = {}
         """The places that each workload of ``coming`` counted on when they were last looked for, with ``offers`` of
-        that time and its pod sets: a cache that ``comingnodes`` alone writes, to be spared a search in each cycle.
+        that time and what it asked for: a cache that ``comingnodes`` alone writes, to be spared a search in each cycle.
+        """
+        self.granted: dict[WorkloadKey, Granted] = {}
+        """What was given in the trial that is open to workloads whose queue keeps a part on demand: they are no holders
+        yet. Empty outside of trials.
         """
         self.offers = 0
         """A number that grows when nodes offer something else (``ClusterEvents``), or places on them come free
@@ -107,6 +120,11 @@ class Cluster:
 
     def trial(self) -> Trial:
         return self.undo.trial()
+
+    def grant(self, key: WorkloadKey, granted: Granted) -> None:
+        """Note in ``granted`` what a workload gets, for the trial that is open."""
+        self.granted[key] = granted
+        self.undo.record(self.granted.pop, key, None)
 
     def queue(self, name: ClusterQueueName) -> QueueState:
         try:

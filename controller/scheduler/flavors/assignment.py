@@ -11,6 +11,7 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
+from controller.objects.alike import one_dict
 from controller.scheduler.model.resources import Amount, FlavorName, FlavorResource, ResourceName
 from controller.scheduler.model.workload import PodSetRequests, TopologyUsage
 from controller.scheduler.quota.queuestate import ResourceGroup
@@ -199,3 +200,16 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             for resource, choice in pod_set.choices.items()
             if Mode.NO_FIT < choice.mode < Mode.FIT
         )
+
+
+def held_of(pod_set: PodSetChoice) -> PodSetRequests:
+    """What the pod set holds once its choice is admitted."""
+    flavors = one_dict({resource: choice.flavor for resource, choice in pod_set.choices.items()})
+    requests = one_dict({resource: pod_set.requests.get(resource, 0) for resource in flavors})
+    return PodSetRequests(
+        name=pod_set.name,
+        count=pod_set.count,
+        requests=requests,
+        flavors=flavors,
+        topology=pod_set.topology,
+    )

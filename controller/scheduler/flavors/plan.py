@@ -43,7 +43,7 @@ from controller.scheduler.model.workload import PodSetRequests
 from controller.scheduler.quota.cells import Cell
 from controller.scheduler.quota.queuestate import QueueState, ResourceGroup
 from controller.scheduler.topology.gangdomains import bounded_request, bounds_of
-from controller.scheduler.topology.requests import TopologyRequest, asks_for_parts
+from controller.scheduler.topology.requests import SpotRule, TopologyRequest, asks_for_parts
 from inventory.api.names import ALL_NODES, FLAVORS_GIVEN_UP, GANG
 
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
@@ -61,6 +61,8 @@ class Barred:
         self._given_up = _names(given_up)
         self._spot = spot
         self._spots = spots
+        self.spot = None if spots is None else spots.rule(spot)
+        """What the workload wants of nodes."""
 
     def in_order(self, names: Sequence[FlavorName]) -> Sequence[FlavorName]:
         return names if self._spots is None else self._spots.in_order(self._spot, names)
@@ -228,8 +230,10 @@ class FlavorPlan:
         implied: bool,
         asking: frozenset[int],
         bound: frozenset[int],
+        spot: SpotRule | None = None,
     ) -> None:
         self.sets = sets
+        self.spot = spot
         self.topology_requests = topology_requests
         """The topology request of each pod set."""
         self.counts_pods = counts_pods
@@ -348,7 +352,13 @@ class Plans:
         free = self._own_places or not implied or _has_all_nodes(queue)
         bound = asking if free else frozenset(range(len(topology_requests)))
         return FlavorPlan(
-            tuple(sets), topology_requests, counts_pods=counts_pods, implied=implied, asking=asking, bound=bound
+            tuple(sets),
+            topology_requests,
+            counts_pods=counts_pods,
+            implied=implied,
+            asking=asking,
+            bound=bound,
+            spot=barred.spot,
         )
 
     def _options(

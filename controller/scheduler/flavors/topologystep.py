@@ -70,6 +70,7 @@ def requests(
                         claims=claim_names(workload.metadata.namespace, specs[index].template),
                         within=bounds.get(choice.name, ()),
                         overruns=overruns,
+                        spot=plan.spot,
                     )
                 )
     return found

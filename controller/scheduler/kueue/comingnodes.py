@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.devices.grants import GrantOwner
+from controller.scheduler.flavors.spot import spot_rule_of
 from controller.scheduler.kueue.secondpass import placement_requests
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
@@ -112,8 +113,9 @@ def _found(holder: Holder, cluster: Cluster) -> tuple[ComingPlace, ...]:
     """The workload's places on nodes that are there and nodes to come. Those of the last time, as long as neither nodes
     nor what is free on them has changed since.
     """
+    asked = holder.info.pod_sets, spot_rule_of(cluster, holder)
     known = cluster.counted_on.get(holder.key)
-    if known is not None and known[0] == cluster.offers and known[1] == holder.info.pod_sets:
+    if known is not None and known[0] == cluster.offers and known[1] == asked:
         places: tuple[ComingPlace, ...] = known[2]
         if cluster.placement.fits([(each.flavor, each.usage) for each in places]):
             return places
@@ -123,5 +125,5 @@ def _found(holder: Holder, cluster: Cluster) -> tuple[ComingPlace, ...]:
     if not isinstance(answer, Placed):
         return ()
     found = tuple(ComingPlace(name, flavors[name], usage) for name, usage in answer.topologies.items())
-    cluster.counted_on[holder.key] = (cluster.offers, holder.info.pod_sets, found)
+    cluster.counted_on[holder.key] = (cluster.offers, asked, found)
     return found

@@ -22,6 +22,7 @@ from controller.scheduler.decisions.sentences import told_to
 from controller.scheduler.devices.grants import GrantOwner
 from controller.scheduler.flavors.assigner import pinned_to
 from controller.scheduler.flavors.assignment import Assignment, Mode
+from controller.scheduler.flavors.spot import note_granted
 from controller.scheduler.kueue import variants
 from controller.scheduler.kueue.comingnodes import ComingCharges
 from controller.scheduler.kueue.following import Following
@@ -282,6 +283,7 @@ class Cycle:
             # From here on an admitted workload is not ready; quota that waits for admission checks blocks as well.
             self._ready = False
             entry.decide(Rule.FITS)
+            note_granted(self._cluster, entry.incoming, entry.assignment)
             if entry.assignment.held is None or self._asks:
                 self._charge(entry)
             else:
@@ -469,6 +471,7 @@ class Cycle:
 
     def _occupy(self, entry: Entry) -> None:
         """Charge the entry's quota and places for the trial that is open, and nothing beyond it."""
+        note_granted(self._cluster, entry.incoming, entry.assignment)
         self._cluster.quota.add_usage(entry.incoming.queue.name, entry.assignment.usage)
         self._on_nodes(entry)
 

@@ -18,6 +18,7 @@ from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.gangplaces import where_it_was
 from controller.scheduler.decisions.records import Rule
 from controller.scheduler.decisions.status import topology_assignment
+from controller.scheduler.flavors.spot import spot_rule_of
 from controller.scheduler.model.deviceclaims import claim_names
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.podrequests import one_pod
@@ -137,6 +138,7 @@ def placement_requests(holder: Holder, cluster: Cluster) -> list[PlacementReques
         outstanding = {*placed} - {held.name for held in holder.info.pod_sets if held.topology is not None}
     pinned = gates.on("SkipReassignmentForPodOwnedWorkloads") and stays(workload)
     sets, bounds = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}, bounds_of(workload)
+    spot = spot_rule_of(cluster, holder)
     found = []
     for held in holder.info.pod_sets:
         flavor = _on_nodes(held, cluster)
@@ -159,6 +161,7 @@ def placement_requests(holder: Holder, cluster: Cluster) -> list[PlacementReques
                 claims=claim_names(workload.metadata.namespace, sets[held.name].template),
                 within=bounds.get(held.name, ()) if lost is None else (),
                 overruns=cluster.placement.overruns(workload),
+                spot=spot,
             )
         )
     return found

@@ -12,6 +12,7 @@ from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.gangplaces import beside_its_own
 from controller.scheduler.cluster.incoming import Incoming, Target
 from controller.scheduler.flavors.assignment import Assignment
+from controller.scheduler.flavors.spot import spot_rule
 from controller.scheduler.model.deviceclaims import claim_names
 from controller.scheduler.model.podrequests import pod_requests, whole_amount
 from controller.scheduler.model.resources import Amount, FlavorResource
@@ -62,7 +63,7 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
     """
     workload = incoming.info.workload
     specified, bounds = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}, bounds_of(workload)
-    implied = cluster.implies_topology(incoming.queue)
+    implied, spot = cluster.implies_topology(incoming.queue), spot_rule(cluster, incoming)
     for choice in assignment.pod_sets:
         pod_set = specified.get(choice.name)
         if pod_set is None or not choice.choices or choice.delayed_topology:
@@ -84,6 +85,7 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 claims=claim_names(workload.metadata.namespace, pod_set.template),
                 within=bounded,
                 overruns=cluster.placement.overruns(workload),
+                spot=spot,
             )
             break
 

@@ -161,6 +161,14 @@ class Finder:
         return found
 
     def _looked_for(self, ask: DomainRequest) -> list[Take] | DomainNoFit:
+        if (spot := ask.shape.filter.spot) is not None and not spot.required and not ask.shape.filter.preferred:
+            found = self._as_wished(ask._replace(shape=_on_spot_alone(ask.shape)))
+            if not isinstance(found, DomainNoFit):
+                return found
+        return self._as_wished(ask)
+
+    def _as_wished(self, ask: DomainRequest) -> list[Take] | DomainNoFit:
+        """Places with the devices that pods would like best; where there are none, any."""
         if _wishes(ask.shape):
             wished = ask._replace(shape=_strict(ask.shape))
             found = self._run(self._counts_of(wished.shape), wished)
@@ -255,6 +263,7 @@ class Finder:
             self.tree.tolerations,
             preferences=self._preferences,
             overruns=workers.overruns,
+            spot=workers.spot,
         )
         return found if self.prefers is None else found._replace(preferred=(*found.preferred, self.prefers))
 
@@ -264,7 +273,11 @@ class Finder:
             return None
         theirs, own = (
             filter_of(
-                request.pod_set.template.spec, self.tree.tolerations, preferences=False, overruns=request.overruns
+                request.pod_set.template.spec,
+                self.tree.tolerations,
+                preferences=False,
+                overruns=request.overruns,
+                spot=request.spot,
             )
             for request in (workers, leader)
         )
@@ -366,6 +379,7 @@ def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
         and known.single_pod == given.single_pod
         and known.claims == given.claims
         and known.overruns == given.overruns
+        and known.spot == given.spot
     )
 
 
@@ -379,3 +393,13 @@ def _strict(shape: RequestShape) -> RequestShape:
         devices=shape.devices.strict() if shape.devices is not None else None,
         led=shape.led.strict() if shape.led is not None else None,
     )
+
+
+def _on_spot_alone(shape: RequestShape) -> RequestShape:
+    """The shape whose pods, which prefer spot nodes, go to no others."""
+
+    def alone(filter_: Filter) -> Filter:
+        return filter_._replace(spot=filter_.spot._replace(required=True) if filter_.spot is not None else None)
+
+    led = shape.led_filter
+    return shape._replace(filter=alone(shape.filter), led_filter=None if led is None else alone(led))

@@ -2,11 +2,13 @@
 that no request could use. Only nodes whose devices are known count.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.scheduler.devices.cache import DeviceCache
 from controller.scheduler.model.resources import FlavorName
+from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.requests import SpotRule
 from controller.scheduler.topology.tree import Tree
 
 _ROUNDED: Final = 1e-6
@@ -59,3 +61,13 @@ def spreads(trees: Mapping[FlavorName, Tree], cache: DeviceCache, *, empty: bool
         found = spread(trees[name], cache, empty=empty)
         if found is not None:
             yield found
+
+
+def spot_pods(
+    places: TopologyUsage | None, count: int, rule: SpotRule, labels_at: Callable[[str], Mapping[str, str]]
+) -> int:
+    """See ``Placement.spot_pods``. ``labels_at``: the labels of the node of a host, empty where it is not there."""
+    on = [(each.pods, labels_at(each.values[-1])) for each in (places.domains if places is not None else ())]
+    spot = sum(pods for pods, labels in on if not labels or rule.is_spot(labels))
+    unplaced = max(0, count - sum(pods for pods, _ in on))
+    return min(count, spot + unplaced)

@@ -30,7 +30,7 @@ from controller.scheduler.topology.elastic import resize
 from controller.scheduler.topology.finder import Finder
 from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, UnplacedRequest
 from controller.scheduler.topology.gangdomains import FittingNode, joined_by_claims, placed_within
-from controller.scheduler.topology.measures import Spread, spreads
+from controller.scheduler.topology.measures import Spread, spot_pods, spreads
 from controller.scheduler.topology.nodes import EVER, NodeCache, NodeFacts, of_queue, placed_here
 from controller.scheduler.topology.port import (
     AS_KUEUE,
@@ -45,7 +45,7 @@ from controller.scheduler.topology.port import (
     roles_of,
 )
 from controller.scheduler.topology.replacement import replace
-from controller.scheduler.topology.requests import TopologyRequest, each_of
+from controller.scheduler.topology.requests import SpotRule, TopologyRequest, each_of
 from controller.scheduler.topology.shortages import lacks_nodes, unknown_level
 from controller.scheduler.topology.tree import Ends, Tree, end_unknown
 from controller.scheduler.topology.usage import DomainTotals, UsageSums
@@ -216,6 +216,14 @@ class Topologies:
     def labels_of(self, node: str) -> Mapping[str, str]:
         facts = self._nodes.facts.get(node)
         return {} if facts is None else facts.labels
+
+    def spot_pods(self, flavor: FlavorName, places: TopologyUsage | None, count: int, rule: SpotRule) -> int | None:
+        tree = self.tree(flavor)
+        is_known = tree is not None and tree.by_host
+        return spot_pods(places, count, rule, self._labels_at) if is_known else None
+
+    def _labels_at(self, host: str) -> Mapping[str, str]:
+        return self.labels_of(self.devices.pods.name(host))
 
     def lacks_nodes(self, flavor: FlavorName) -> str:
         known = self._flavors.get(flavor) if self.coming.template(flavor) is None else None
@@ -421,7 +429,6 @@ class Topologies:
         if self.claims is not None:
             self.claims.validate()
         self.validate_trees()
-
         self.coming.validate(self._nodes.objects())
 
     def validate_trees(self) -> None:

@@ -24,7 +24,7 @@ from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.fullnodes import FullNodes, UnplacedRequest
 from controller.scheduler.topology.measures import Spread
 from controller.scheduler.topology.nodes import EVER, NodeFacts
-from controller.scheduler.topology.requests import TopologyRequest
+from controller.scheduler.topology.requests import SpotRule, TopologyRequest
 from inventory.api.claimplan import ClaimPlan
 
 _LEADER_AND_WORKERS: Final = 2
@@ -90,6 +90,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The names of each pod's ResourceClaims."""
     overruns: float = 0.0
     """See ``Placement.overruns``."""
+    spot: SpotRule | None = None
+    """What counts of the capacity kind of nodes; None for nothing."""
     within: tuple[Bound, ...] = ()
     """The bounds that the pod set shares with other pod sets of its gang, the outermost first."""
 
@@ -226,6 +228,11 @@ class Placement(Protocol):
 
     def labels_of(self, node: str) -> Mapping[str, str]:
         """The labels of a node; empty for an unknown one."""
+
+    def spot_pods(self, flavor: FlavorName, places: TopologyUsage | None, count: int, rule: SpotRule) -> int | None:
+        """How many of a pod set's ``count`` pods are on spot nodes. Those without a place count, and those on a node
+        that is not there: they may be yet. None where the flavor's topology names no nodes.
+        """
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         """The workload's pods that hold other devices than they were assigned."""
@@ -408,6 +415,15 @@ class NoTopology:
 
     def labels_of(self, node: str) -> Mapping[str, str]:  # noqa: ARG002
         return {}
+
+    def spot_pods(
+        self,
+        flavor: FlavorName,  # noqa: ARG002
+        places: TopologyUsage | None,  # noqa: ARG002
+        count: int,  # noqa: ARG002
+        rule: SpotRule,  # noqa: ARG002
+    ) -> int | None:
+        return None
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002
         return ()

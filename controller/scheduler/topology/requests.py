@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from controller.messages.spans import moment
-from controller.objects.core import SPOT_LABELS, NodeSelectorTerm, PodSpec, Toleration, is_spot
+from controller.objects.core import NodeSelectorTerm, PodSpec, Toleration
 from controller.objects.meta import LabelSelectorRequirement
 from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceConstraint
 from controller.scheduler.dra.allocation.requests import PodClaimsRequest
@@ -23,6 +23,22 @@ Each = tuple[tuple[ResourceName, Amount], ...]
 """What one pod takes on the node where it runs, including 1 of ``pods`` for the pod itself; sorted by resource name."""
 
 
+class SpotRule(NamedTuple):
+    """What counts of a node's capacity kind for a workload's pods. A node with one of ``labels`` is spot. ``wanted``:
+    the pods are for spot nodes, else for those on demand; if not ``required``, for others too where these do not do.
+    """
+
+    wanted: bool
+    required: bool
+    labels: frozenset[tuple[str, str]]
+
+    def admits(self, labels: Mapping[str, str]) -> bool:
+        return not self.required or self.is_spot(labels) is self.wanted
+
+    def is_spot(self, labels: Mapping[str, str]) -> bool:
+        return not self.labels.isdisjoint(labels.items())
+
+
 class Filter(NamedTuple):
     """The rules that decide which nodes are open to a pod; hashable. ``preferred`` is filled only where preferred node
     affinity counts. ``overruns``: nodes whose drain begins then or before are closed, since the pods would still run.
@@ -33,6 +49,7 @@ class Filter(NamedTuple):
     tolerations: tuple[Toleration, ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
     overruns: float = 0.0
+    spot: SpotRule | None = None
 
     def admits(self, node: NodeFacts) -> bool:
         if node.drain_at_s <= self.overruns:
@@ -40,6 +57,8 @@ class Filter(NamedTuple):
         if node.taints and untolerated(node.taints, self.tolerations) is not None:
             return False
         if any(node.labels.get(name) != value for name, value in self.selector):
+            return False
+        if self.spot is not None and not self.spot.admits(node.labels):
             return False
         return not self.terms or any(_matches(term, node) for term in self.terms)
 
@@ -53,7 +72,7 @@ class Filter(NamedTuple):
             return f"with the taint {taint.key}{value}:{taint.effect}"
         if any(node.labels.get(name) != value for name, value in self.selector):
             return "not selected by their node selector"
-        if is_spot(node.labels) and any(_keeps_off_spot(term) for term in self.terms):
+        if self.spot is not None and not self.spot.admits(node.labels):
             return "of spot capacity, which is not for them (tessera.dev/spot, tessera.dev/on-demand-floor)"
         return "not matched by their node affinity"
 
@@ -208,10 +227,15 @@ def each_of(single_pod: Mapping[ResourceName, Amount]) -> Each:
 
 
 def filter_of(
-    spec: PodSpec, tolerations: tuple[Toleration, ...], *, preferences: bool, overruns: float = 0.0
+    spec: PodSpec,
+    tolerations: tuple[Toleration, ...],
+    *,
+    preferences: bool,
+    overruns: float = 0.0,
+    spot: SpotRule | None = None,
 ) -> Filter:
     """The node rules of a pod. ``tolerations``: those that the flavor adds. ``preferences``: preferred node affinity
-    counts. ``overruns``: see ``Filter``.
+    counts. ``overruns`` and ``spot``: see ``Filter``.
     """
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
@@ -222,6 +246,7 @@ def filter_of(
         tolerations=(*spec.tolerations, *tolerations),
         preferred=tuple((term.weight, term.preference) for term in preferred) if preferences else (),
         overruns=overruns,
+        spot=spot,
     )
 
 
@@ -234,11 +259,6 @@ def _matches(term: NodeSelectorTerm, node: NodeFacts) -> bool:
     return all(_holds(requirement, node.labels.get(requirement.key)) for requirement in term.match_expressions) and all(
         requirement.key == "metadata.name" and _holds(requirement, node.name) for requirement in term.match_fields
     )
-
-
-def _keeps_off_spot(term: NodeSelectorTerm) -> bool:
-    """Whether the term rules out nodes by the labels of spot capacity."""
-    return any(rule.operator == "NotIn" and rule.key in SPOT_LABELS for rule in term.match_expressions)
 
 
 def _holds(requirement: LabelSelectorRequirement, value: str | None) -> bool:

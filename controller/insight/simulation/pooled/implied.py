@@ -14,16 +14,13 @@ from typing import Final
 import msgspec
 
 from controller.insight.simulation.manifests import Scenario
-from controller.insight.simulation.pools.floors import Floors
 from controller.insight.simulation.pools.nodepools import NodePhase
 from controller.insight.simulation.pools.specs import Pool
 from controller.insight.simulation.submissions import Submission
 from controller.objects.core import (
-    SPOT_LABELS,
     Affinity,
     Node,
     NodeAffinity,
-    NodeSelector,
     NodeSelectorTerm,
     PodTemplateSpec,
     PreferredSchedulingTerm,
@@ -40,12 +37,12 @@ from controller.objects.queues import (
     TopologyLevel,
     TopologySpec,
 )
-from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload
-from controller.scheduler.flavors.spot import NEVER, PREFERRED, floor_of
+from controller.objects.workload import PodSet, PodSetTopologyRequest
+from controller.scheduler.flavors.spot import PREFERRED
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.gates import DEFAULTS, FeatureGates
 from controller.scheduler.model.podrequests import amounts, one_pod
-from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey, is_gpu
+from controller.scheduler.model.resources import Amount, ResourceName, is_gpu
 from inventory.api.names import IMPLIED_TOPOLOGY, PREFIX, SPOT
 
 _PHASE: Final = f"{PREFIX}simulated-phase"
@@ -80,9 +77,15 @@ def pooled(scenario: Scenario, config: EngineConfig) -> tuple[Scenario, EngineCo
 
 
 def _config(config: EngineConfig) -> EngineConfig:
-    """The configuration with which preferences count, and pods without a level go to the fewest nodes."""
+    """The configuration with which preferences and words on spot nodes count, and pods without a level go to the fewest
+    nodes.
+    """
     gates = {name: config.gates.on(name) for name in DEFAULTS}
-    return _replace(config, gates=FeatureGates({**gates, _PREFERENCES: True, "TASProfileMixed": False}))
+    return _replace(
+        config,
+        gates=FeatureGates({**gates, _PREFERENCES: True, "TASProfileMixed": False}),
+        extensions=_replace(config.extensions, spot_words=True),
+    )
 
 
 def in_phase(node: Node, phase: NodePhase, pool: str) -> Node:
@@ -91,31 +94,6 @@ def in_phase(node: Node, phase: NodePhase, pool: str) -> Node:
     metadata = _replace(node.metadata, labels={**node.metadata.labels, _PHASE: value})
     cordoned = node.spec.unschedulable or phase is NodePhase.LEAVING
     return _replace(node, metadata=metadata, spec=_replace(node.spec, unschedulable=cordoned))
-
-
-def without_spot(workload: Workload) -> Workload:
-    """The workload whose pods keep away from spot nodes."""
-    affinity = NodeAffinity(required_during_scheduling_ignored_during_execution=_no_spot())
-    pod_sets = tuple(
-        _replace(each, template=_with_affinity(each.template, affinity, keeps_own=True))
-        for each in workload.spec.pod_sets
-    )
-    return _replace(workload, spec=_replace(workload.spec, pod_sets=pod_sets))
-
-
-def floors(scenario: Scenario) -> Floors:
-    """The floors of the scenario's queues, by the workloads that they concern."""
-    queues = [each for each in scenario.objects if isinstance(each, ClusterQueue | LocalQueue)]
-    parts = {f"{each.key} {type(each).__name__}": floor_of(each.metadata.annotations) for each in queues}
-    parts = {name: part for name, part in parts.items() if part}
-    to = {each.key: each.spec.cluster_queue for each in queues if isinstance(each, LocalQueue)}
-    queues_of: dict[WorkloadKey, tuple[str, ...]] = {}
-    for each in scenario.submissions if parts else ():
-        local = f"{each.workload.metadata.namespace}/{each.workload.spec.queue_name}"
-        names = (f"{local} LocalQueue", f"/{to.get(local, '')} ClusterQueue")
-        if own := tuple(name for name in names if name in parts):
-            queues_of[WorkloadKey(each.key)] = own
-    return Floors(parts, queues_of)
 
 
 # -- flavors and topologies --------------------------------------------------------------------------------------------
@@ -185,7 +163,7 @@ class _Asking:
         self._keeps_own = keeps_own
 
     def submission(self, given: Submission) -> Submission:
-        """The submission whose pods prefer nodes that are there, keep away from spot if they must, and are placed."""
+        """The submission whose pods prefer nodes that are there, and are placed."""
         workload = given.workload
         local = self._locals.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
         queue = self._clusters.get(local.spec.cluster_queue) if local is not None else None
@@ -195,17 +173,15 @@ class _Asking:
         pod_sets = tuple(
             _replace(
                 _unconstrained(each, resources),
-                template=_with_affinity(each.template, self._affinity(each, spot), keeps_own=self._keeps_own),
+                template=_preferring(each.template, _preferences(self._pools, spot, each), keeps_own=self._keeps_own),
             )
             for each in workload.spec.pod_sets
         )
-        return _replace(given, workload=_replace(workload, spec=_replace(workload.spec, pod_sets=pod_sets)))
-
-    def _affinity(self, pod_set: PodSet, spot: str) -> NodeAffinity:
-        return NodeAffinity(
-            required_during_scheduling_ignored_during_execution=_no_spot() if spot == NEVER else None,
-            preferred_during_scheduling_ignored_during_execution=_preferences(self._pools, spot, pod_set),
-        )
+        metadata = workload.metadata
+        if given.spot:
+            metadata = _replace(metadata, annotations={**metadata.annotations, SPOT: given.spot})
+        asking = _replace(workload, metadata=metadata, spec=_replace(workload.spec, pod_sets=pod_sets))
+        return _replace(given, workload=asking)
 
     def _resources(self, queue: ClusterQueue | None) -> frozenset[str]:
         """The resources that bring a pod onto a node, of a queue that has others too; empty where all do: there the
@@ -226,40 +202,15 @@ def _unconstrained(pod_set: PodSet, resources: frozenset[str]) -> PodSet:
     return _replace(pod_set, topology_request=_replace(asked, unconstrained=True))
 
 
-def _with_affinity(template: PodTemplateSpec, more: NodeAffinity, *, keeps_own: bool) -> PodTemplateSpec:
-    """The template with these preferences and demands. Its own preferences stay if they count: ``keeps_own``."""
+def _preferring(
+    template: PodTemplateSpec, wishes: tuple[PreferredSchedulingTerm, ...], *, keeps_own: bool
+) -> PodTemplateSpec:
+    """The template with these preferences. Its own preferences stay if they count: ``keeps_own``."""
     affinity = template.spec.affinity or Affinity()
     own = affinity.node_affinity or NodeAffinity()
-    required = own.required_during_scheduling_ignored_during_execution
-    demands = more.required_during_scheduling_ignored_during_execution
-    both = _both(required, demands) if required is not None and demands is not None else required or demands
-    wishes = own.preferred_during_scheduling_ignored_during_execution if keeps_own else ()
-    joined = NodeAffinity(
-        required_during_scheduling_ignored_during_execution=both,
-        preferred_during_scheduling_ignored_during_execution=(
-            *wishes,
-            *more.preferred_during_scheduling_ignored_during_execution,
-        ),
-    )
+    kept = own.preferred_during_scheduling_ignored_during_execution if keeps_own else ()
+    joined = _replace(own, preferred_during_scheduling_ignored_during_execution=(*kept, *wishes))
     return _replace(template, spec=_replace(template.spec, affinity=_replace(affinity, node_affinity=joined)))
-
-
-def _both(own: NodeSelector, more: NodeSelector) -> NodeSelector:
-    """The selector of nodes that both admit; ``more`` has one term. A term without a rule admits nothing and stays."""
-    (extra,) = more.node_selector_terms
-    return NodeSelector(
-        node_selector_terms=tuple(
-            _replace(term, match_expressions=(*term.match_expressions, *extra.match_expressions))
-            if term.match_expressions or term.match_fields
-            else term
-            for term in own.node_selector_terms
-        )
-    )
-
-
-def _no_spot() -> NodeSelector:
-    rules = (LabelSelectorRequirement(key=key, operator="NotIn", values=(value,)) for key, value in SPOT_LABELS.items())
-    return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=tuple(rules)),))
 
 
 def _cost(pool: Pool, size: Mapping[ResourceName, Amount], pod_set: PodSet) -> float:

@@ -6,34 +6,31 @@ is Pending until they are there.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from controller.insight.simulation.manifests import Scenario
-from controller.insight.simulation.pooled.implied import floors, in_phase, without_spot
+from controller.insight.simulation.pooled.implied import in_phase
 from controller.insight.simulation.pools.nodepools import Hit, NodePhase, NodePools
 from controller.messages import statuses as words
 from controller.messages.spans import exact
-from controller.objects.core import Node, is_spot
+from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.placeencoding import HOSTNAME_LABEL, decode
-from controller.objects.workload import AdmissionCheckState, PodSet, Workload
+from controller.objects.workload import AdmissionCheckState, Workload
 from controller.scheduler.decisions import reasons, status
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.gates import FeatureGates
-from controller.scheduler.model.podrequests import one_pod
-from controller.scheduler.model.resources import ResourceName, WorkloadKey, is_gpu
-from inventory.api.names import ABOVE_MINIMUM_OF, GPU_PERCENT
+from controller.scheduler.model.resources import WorkloadKey
+from inventory.api.names import ABOVE_MINIMUM_OF
 
 NODES_CHECK: Final = "nodes.tessera.dev"
 """The name of the check."""
 WAITING_FOR_NODES: Final = "WaitingForNodes"
 """Reason of the event Pending of a workload that holds quota and waits for its nodes."""
-_PERCENTS: Final = ResourceName(GPU_PERCENT)
-_HUNDRED: Final = 100.0
 _NAMED: Final = 4
 _HOUR_S: Final = 3600.0
 
@@ -57,10 +54,6 @@ class RunNodes:
                 self._minimum[WorkloadKey(each.key)] = WorkloadKey(f"{metadata.namespace}/{minimum}")
         self._gone: set[str] = set()
         """Nodes that the engine does not know now."""
-        self._floors = floors(scenario)
-        self._given = {WorkloadKey(each.key): each.workload for each in scenario.submissions}
-        self._on_demand: set[WorkloadKey] = set()
-        """Workloads that are kept off spot nodes now for the sake of a floor."""
         pooled = {name for pool in self._fleet.pools for name in pool.nodes}
         self.pools = NodePools(self._fleet, self._nodes.keys() - pooled, scenario.base_s)
 
@@ -92,9 +85,7 @@ class RunNodes:
         if not self._fleet:
             return workload
         self.pools.give_back(key, now_s)
-        self.pools.take(key, (name for name, _ in _places(workload)), now_s)
-        spot = sum(gpus for name, gpus in _places(workload) if is_spot(self._nodes[name].metadata.labels))
-        self._floors.take(key, sum(gpus for _, gpus in _places(workload)) - spot, spot)
+        self.pools.take(key, _places(workload), now_s)
         self.show(now_s)
         if not self.awaits(key):
             return workload
@@ -114,26 +105,10 @@ class RunNodes:
     def stopped(self, key: WorkloadKey, now_s: float) -> None:
         """The workload has ended or was evicted."""
         self.pools.give_back(key, now_s)
-        self._floors.give_back(key)
-
-    def turned(self, workloads: Mapping[WorkloadKey, Workload]) -> Iterator[Workload]:
-        """The waiting workloads to which spot nodes are open from now on, or closed, by the floors of their queues."""
-        for key in self._floors.concerned():
-            workload = workloads.get(key)
-            if workload is None or workload.status.admission is not None:
-                continue
-            given = self._given[key]
-            closed = not self._floors.may_take_spot(key, sum(_gpus(each) * each.count for each in given.spec.pod_sets))
-            if closed == (key in self._on_demand):
-                continue
-            self._on_demand ^= {key}
-            pod_sets = (without_spot(given) if closed else given).spec.pod_sets
-            yield _replace(workload, spec=_replace(workload.spec, pod_sets=pod_sets))
 
     def validate(self, now_s: float) -> None:
         """Recomputes all that is kept twice. AssertionError for a difference."""
         self.pools.validate(now_s)
-        self._floors.validate()
 
     def awaits(self, key: WorkloadKey) -> bool:
         """Whether the workload holds quota and does not start yet."""
@@ -214,18 +189,10 @@ def _why(hit: Hit, whose: str) -> str:
     return words.nodes_interrupted(what, exact(interruption.notice_s), whose, f"{', '.join(hit.nodes[:_NAMED])}{more}")
 
 
-def _places(workload: Workload) -> Iterator[tuple[str, float]]:
-    """The nodes of the workload's pods by its topology assignments, with the GPUs of the pods on each."""
-    pod_sets = {each.name: each for each in workload.spec.pod_sets}
+def _places(workload: Workload) -> Iterator[str]:
+    """The nodes of the workload's pods by its topology assignments."""
     admission = workload.status.admission
     for assigned in admission.pod_set_assignments if admission is not None else ():
         places = assigned.topology_assignment
         if places is not None and places.levels[-1:] == (HOSTNAME_LABEL,):
-            gpus = _gpus(pod_sets[assigned.name])
-            yield from ((domain.values[-1], domain.pods * gpus) for domain in decode(places))
-
-
-def _gpus(pod_set: PodSet) -> float:
-    """The GPUs, MIG instances and parts of GPUs of one pod."""
-    asked = one_pod(pod_set.template.spec)
-    return sum(amount for name, amount in asked.items() if is_gpu(name)) + asked.get(_PERCENTS, 0) / _HUNDRED
+            yield from (domain.values[-1] for domain in decode(places))

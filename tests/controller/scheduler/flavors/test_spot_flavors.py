@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from controller.objects.core import SPOT_LABELS
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
+from controller.scheduler.flavors.spot import floor_of, floor_problem
 from controller.scheduler.model.config import EngineConfig, Extensions
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import SPOT
+from inventory.api.names import ON_DEMAND_FLOOR, SPOT
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 TWO = ("spot", "fixed")
@@ -98,6 +99,18 @@ def with_floor(floor: str, *, of_local: bool = False) -> World:
 def flavor_of(world: World, name: str) -> str:
     admission = world.workloads[WorkloadKey(f"ns/{name}")].status.admission
     return "" if admission is None else str(admission.pod_set_assignments[0].flavors["gpu"])
+
+
+@pytest.mark.parametrize(("text", "part"), [("25%", 0.25), ("0%", 0.0), ("100%", 1.0), ("12.5%", 0.125)])
+def test_a_floor_is_a_percentage(text: str, part: float) -> None:
+    assert (floor_of({ON_DEMAND_FLOOR: text}), floor_problem({ON_DEMAND_FLOOR: text})) == (part, "")
+
+
+@pytest.mark.parametrize("text", ["25", "101%", "-1%", "", "a%", "1 %"])
+def test_anything_else_is_refused(text: str) -> None:
+    assert 'expected a percentage from "0%" to "100%"' in floor_problem({ON_DEMAND_FLOOR: text})
+    assert floor_of({ON_DEMAND_FLOOR: text}) == 0.0
+    assert floor_problem({}) == ""
 
 
 def test_who_prefers_spot_gets_it_though_it_is_the_queues_last_flavor() -> None:

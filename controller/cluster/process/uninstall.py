@@ -9,7 +9,7 @@ import msgspec
 
 from controller.cluster.watching.kinds import DECLARATIONS, PODS, QUEUED_PODS, WORKLOADS
 from controller.cluster.writing.finalizers import KINDS
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import Stamped
 from controller.jobs.framework.names import RESOURCE_IN_USE
 from controller.jobs.framework.podview import MANAGED
 from failpoints import points

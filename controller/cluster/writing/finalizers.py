@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from controller.cluster.watching.kinds import CHECKS, CLUSTER_QUEUES, FLAVORS, TOPOLOGIES
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write
 from controller.jobs.framework.names import RESOURCE_IN_USE
 from controller.objects.meta import KubernetesObject
 from controller.scheduler.engine import Engine
@@ -80,13 +80,12 @@ class Finalizers:
         meta = given.metadata
         tied = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": list(finalizers) or None}
         self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=resource,
-                name=meta.name,
-                body={"metadata": tied},
-                kind=Stamped,
+            stamped_write(
+                Verb.MERGE_PATCH,
+                resource,
+                {"name": meta.name},
+                {"metadata": tied},
+                Failpoint.QUEUE_FINALIZER,
                 slot="finalizers",
-                failpoint=Failpoint.QUEUE_FINALIZER,
             )
         )

@@ -16,7 +16,8 @@ from typing import Any, Final
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, COHORTS, KAI_QUEUES, LOCAL_QUEUES, VOLCANO_QUEUES
 from controller.cluster.writing.mergepatch import Json
 from controller.cluster.writing.pace import Allowance, Pace
-from controller.cluster.writing.workloadwrites import Stamped, status_write
+from controller.cluster.writing.stampedwrites import stamped_write
+from controller.cluster.writing.workloadwrites import status_write
 from controller.foreign.objects.kai import KaiQueue
 from controller.foreign.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue
 from controller.foreign.rules import queuestatus as foreignstatus
@@ -425,15 +426,8 @@ def _tie(given: KubernetesObject) -> Json:
 
 def _annotation(resource: Resource, tied: Json, key: str, value: str, failpoint: Failpoint, *, slot: str) -> Write[Any]:
     """``tied``: the name, and what else of the metadata it must have."""
-    return Write(
-        verb=Verb.MERGE_PATCH,
-        resource=resource,
-        name=tied["name"],
-        body={"metadata": {**tied, "annotations": {key: value}}},
-        kind=Stamped,
-        slot=slot,
-        failpoint=failpoint,
-    )
+    body = {"metadata": {**tied, "annotations": {key: value}}}
+    return stamped_write(Verb.MERGE_PATCH, resource, {"name": tied["name"]}, body, failpoint, slot=slot)
 
 
 def _bare(value: Any) -> Any:

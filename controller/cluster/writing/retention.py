@@ -7,7 +7,7 @@ from typing import Any
 from controller.cluster.config.settings import Retention
 from controller.cluster.watching.kinds import WORKLOADS
 from controller.cluster.watching.ledger import Ledger
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write
 from controller.objects.meta import epoch_s, find_condition
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import reasons
@@ -43,18 +43,9 @@ class WorkloadRetention:
                 continue
             due_s = deletion_s(kept.workload, self._rules)
             if due_s is not None and due_s <= now_s:
-                meta = kept.workload.metadata
+                meta = {"namespace": kept.workload.metadata.namespace, "name": kept.workload.metadata.name}
                 self._put(
-                    Write(
-                        verb=Verb.DELETE,
-                        resource=WORKLOADS,
-                        namespace=meta.namespace,
-                        name=meta.name,
-                        body=uid,
-                        kind=Stamped,
-                        slot="retention",
-                        failpoint=Failpoint.WORKLOAD_EXPIRED,
-                    )
+                    stamped_write(Verb.DELETE, WORKLOADS, meta, uid, Failpoint.WORKLOAD_EXPIRED, slot="retention")
                 )
 
 

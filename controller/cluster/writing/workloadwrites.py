@@ -16,6 +16,7 @@ import msgspec
 from controller.cluster.watching.kinds import WORKLOADS, has_more, reader
 from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.writing.mergepatch import Json, may_replace, status_body, status_of, status_patch
+from controller.cluster.writing.stampedwrites import Stamped, Version, stamped_write, why_not
 from controller.objects.workload import Workload
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
@@ -28,45 +29,11 @@ from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Refused
 log = logging.getLogger(__name__)
 
 
-class Version(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-
-
-class Stamped(msgspec.Struct, frozen=True):
-    """The part of an answer that is read: the version."""
-
-    metadata: Version = Version()
-
-
 class _Answer(msgspec.Struct, frozen=True):
     """The parts of the answer to a write of a status that are read."""
 
     metadata: msgspec.Raw = msgspec.Raw(b"{}")
     status: Any = None
-
-
-def stamped_write(
-    verb: Verb,
-    resource: Resource,
-    meta: Json,
-    body: Any,
-    failpoint: Failpoint,
-    *,
-    subresource: str | None = None,
-    foreground: bool = False,
-) -> Write[Stamped]:
-    """A write of the namespaced object with this metadata, whose answer tells the version."""
-    return Write(
-        verb=verb,
-        resource=resource,
-        namespace=meta["namespace"],
-        name=meta["name"],
-        subresource=subresource,
-        body=body,
-        kind=Stamped,
-        foreground=foreground,
-        failpoint=failpoint,
-    )
 
 
 class Result(Enum):
@@ -221,7 +188,7 @@ class WorkloadWrites:
                 then(Result.ABANDONED, why)
             case _:
                 kept.writing = False
-                why = str(getattr(outcome, "error", outcome))
+                why = why_not(outcome)
                 log.warning("workload %s: not written: %s", key, why)
                 then(Result.REFUSED, why)
 
@@ -286,14 +253,6 @@ def status_write(
     """A merge patch of another kind's ``status``; a newer one replaces one that still waits. ``tied``: the metadata
     without which it does not hold.
     """
-    return Write(
-        verb=Verb.MERGE_PATCH,
-        resource=resource,
-        namespace=namespace or None,
-        name=name,
-        subresource="status",
-        body={"status": status} if tied is None else {"metadata": tied, "status": status},
-        kind=Stamped,
-        slot="status",
-        failpoint=failpoint,
-    )
+    body = {"status": status} if tied is None else {"metadata": tied, "status": status}
+    meta = {"namespace": namespace, "name": name}
+    return stamped_write(Verb.MERGE_PATCH, resource, meta, body, failpoint, subresource="status", slot="status")

@@ -10,8 +10,7 @@ change.
 import logging
 
 from controller.cluster.watching.kinds import POD_GROUPS
-from controller.cluster.watching.workqueue import ActionFailedError
-from controller.cluster.writing.workloadwrites import Stamped, stamped_write
+from controller.cluster.writing.stampedwrites import Stamped, failure, stamped_write
 from controller.foreign.jobs.gang import Seen
 from controller.foreign.jobs.podgroup import differs, is_over, pod_group
 from controller.foreign.objects.volcanojob import VolcanoJobStatus
@@ -56,7 +55,7 @@ class JobGroups:
                 self._say(str(outcome.error))
             case _:
                 self._versions.pop(uid, None)
-                raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+                raise failure(outcome)
         self._written[uid] = wanted
 
     async def _put(self, uid: str, wanted: Json) -> Outcome[Stamped]:

@@ -12,17 +12,16 @@ from typing import Any, Final, NamedTuple
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import VOLCANO_COMMANDS, VOLCANO_QUEUES
-from controller.cluster.watching.workqueue import ActionFailedError, WorkQueue
-from controller.cluster.writing.workloadwrites import Stamped, stamped_write
+from controller.cluster.watching.workqueue import WorkQueue
+from controller.cluster.writing.stampedwrites import Stamped, stamped_write, written
 from controller.foreign.objects.volcanojob import VolcanoCommand
 from controller.foreign.objects.volcanoqueue import CLOSED_BY_PARENT, VOLCANO_QUEUE, VolcanoQueue
-from controller.reconcile.jobshell.workloadactions import written
 from failpoints.names import Failpoint
 from kube.objects import ObjectReference
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added
 from kube.writing.writer import Writer
-from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
+from kube.writing.writes import Conflicted, Missing, Verb, Write
 
 _STATES: Final = {"OpenQueue": "Open", "CloseQueue": "Closing"}
 
@@ -84,11 +83,8 @@ class QueueCommandController:
         if found is not None and command.action in _STATES:
             await self._set(command, found.object, {"uid": found.uid, "resourceVersion": found.resource_version})
         meta = {"namespace": key.namespace, "name": key.name}
-        outcome = await self._writer.put(
-            stamped_write(Verb.DELETE, VOLCANO_COMMANDS, meta, entry.uid, Failpoint.VOLCANO_COMMAND)
-        )
-        if not isinstance(outcome, Written | Missing | Conflicted):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        write = stamped_write(Verb.DELETE, VOLCANO_COMMANDS, meta, entry.uid, Failpoint.VOLCANO_COMMAND)
+        await written(self._writer.put, write, Missing, Conflicted)
 
     async def _set(self, command: VolcanoCommand, queue: VolcanoQueue, tied: dict[str, str]) -> None:
         """``tied``: the uid and version of ``queue``. A former leader's write that is late must not close it again."""
@@ -101,12 +97,12 @@ class QueueCommandController:
         if queue.closed_by_parent:
             # From now on the state is its own: it must not follow the one above.
             body = {"metadata": {**tied, "annotations": {CLOSED_BY_PARENT: "false"}}}
-            answer = await written(self._writer, _patch(name, body))
+            answer = await written(self._writer.put, _patch(name, body))
             if answer is not None:
                 tied = {**tied, "resourceVersion": answer.metadata.resource_version}
         state = state_after(command.action, queue)
         if state is not None:
-            await written(self._writer, _patch(name, {"metadata": tied, "status": {"state": state}}, "status"))
+            await written(self._writer.put, _patch(name, {"metadata": tied, "status": {"state": state}}, "status"))
             self._tell(about, "Normal", command.action, command.message or f"The queue is {state}")
 
     def _find(self, name: str) -> VolcanoQueue | None:
@@ -115,12 +111,5 @@ class QueueCommandController:
 
 
 def _patch(name: str, body: dict[str, Any], subresource: str | None = None) -> Write[Stamped]:
-    return Write(
-        verb=Verb.MERGE_PATCH,
-        resource=VOLCANO_QUEUES,
-        name=name,
-        body=body,
-        kind=Stamped,
-        subresource=subresource,
-        failpoint=Failpoint.VOLCANO_QUEUE,
-    )
+    meta = {"name": name}
+    return stamped_write(Verb.MERGE_PATCH, VOLCANO_QUEUES, meta, body, Failpoint.VOLCANO_QUEUE, subresource=subresource)

@@ -18,7 +18,7 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import FOREIGN_JOB_PODS, NAMESPACES, PODS, VOLCANO_COMMANDS, reader
 from controller.cluster.watching.ledger import WrittenVersions
 from controller.cluster.watching.workqueue import ActionFailedError, WorkQueue
-from controller.cluster.writing.workloadwrites import Stamped, stamped_write
+from controller.cluster.writing.stampedwrites import failure, is_taken, stamped_write, why_not, written
 from controller.foreign.jobs import bodies
 from controller.foreign.jobs.gang import Seen
 from controller.foreign.jobs.kind import ForeignJobKind, queued
@@ -41,7 +41,6 @@ from controller.reconcile.jobshell.clusterobjects import is_selected
 from controller.reconcile.jobshell.indexes import note
 from controller.reconcile.jobshell.watched import JobKinds, KeptJob
 from controller.reconcile.jobshell.watched import read_job as read_raw_job
-from controller.reconcile.jobshell.workloadactions import written
 from failpoints.names import Failpoint
 from kube.client import Decode
 from kube.clock import Clock, sleep
@@ -324,7 +323,7 @@ class ForeignJobController:
         write = stamped_write(
             Verb.MERGE_PATCH, JOBS, meta, patch.body, Failpoint.VOLCANO_JOB, subresource=patch.subresource or None
         )
-        answer = await written(self._writer, write)
+        answer = await written(self._writer.put, write)
         if answer is not None:
             key = ObjectKey(meta["namespace"], meta["name"])
             self._jobs_written.wrote(key, meta["uid"], answer.metadata.resource_version)
@@ -332,17 +331,11 @@ class ForeignJobController:
     async def _mark(self, job: Json, pod: PodFacts, retry: int) -> None:
         meta = {"namespace": job["metadata"]["namespace"], "name": pod.name}
         body = {"metadata": {"uid": pod.uid, "annotations": {OUT_OF_SYNC: str(retry)}}}
-        outcome = await self._writer.put(
-            stamped_write(Verb.MERGE_PATCH, PODS, meta, body, Failpoint.VOLCANO_POD_MARKED)
-        )
-        match outcome:
-            case Written(object=Stamped(metadata=version)):
-                key = ObjectKey(meta["namespace"], pod.name)
-                self._pods_written.wrote(key, pod.uid, version.resource_version)
-            case Missing():
-                pass  # the watch says so in a moment
-            case _:
-                raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        write = stamped_write(Verb.MERGE_PATCH, PODS, meta, body, Failpoint.VOLCANO_POD_MARKED)
+        answer = await written(self._writer.put, write, Missing)
+        if answer is not None:
+            key = ObjectKey(meta["namespace"], pod.name)
+            self._pods_written.wrote(key, pod.uid, answer.metadata.resource_version)
 
     async def _delete_pod(self, job: Json, pod: PodFacts) -> None:
         await self._delete(PODS, {"namespace": job["metadata"]["namespace"], "name": pod.name, "uid": pod.uid})
@@ -362,32 +355,30 @@ class ForeignJobController:
         if isinstance(outcome, Written):
             return
         awaited.pop(name, None)
-        raise ActionFailedError(f"pod {name}: {getattr(outcome, 'error', outcome)}")
+        raise ActionFailedError(f"pod {name}: {why_not(outcome)}")
 
     async def _make(self, kept: Kept) -> None:
         """Creates an object. Keys of a Secret take a while to make, so a thread makes them."""
         resource, meta = _resource(kept.body), kept.body["metadata"]
         body = await asyncio.to_thread(made, kept) if kept.body["kind"] == "Secret" else made(kept)
         outcome = await self._writer.put(stamped_write(Verb.CREATE, resource, meta, body, Failpoint.VOLCANO_KEPT))
-        taken = isinstance(outcome, Conflicted) and outcome.error.reason == "AlreadyExists"
+        taken = is_taken(outcome)
         if taken and kept.follows:
             # A patch of nothing answers with the version, and needs no right to read what may be a user's.
             version: Json = {}
             for data in ({}, {key: value for key, value in body.items() if key in ("data", "spec")}):
                 patch = {**version, **data}
                 write = stamped_write(Verb.MERGE_PATCH, resource, meta, patch, Failpoint.VOLCANO_KEPT)
-                if (answer := await written(self._writer, write)) is not None:
+                if (answer := await written(self._writer.put, write)) is not None:
                     version = {"metadata": {"resourceVersion": answer.metadata.resource_version}}
         elif not taken and not isinstance(outcome, Written):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+            raise failure(outcome)
 
     async def _delete(self, resource: Resource, meta: Json, *, foreground: bool = False) -> None:
         write = stamped_write(
             Verb.DELETE, resource, meta, meta.get("uid"), Failpoint.VOLCANO_REMOVED, foreground=foreground
         )
-        outcome = await self._writer.put(write)
-        if not isinstance(outcome, Written | Missing | Conflicted):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        await written(self._writer.put, write, Missing, Conflicted)
 
 
 def _resource(body: Json) -> Resource:

@@ -23,8 +23,8 @@ from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import CAPACITY_PODS, CAPACITY_REQUESTS, PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger, WrittenVersions
-from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
-from controller.cluster.writing.workloadwrites import Stamped, stamped_write
+from controller.cluster.watching.workqueue import NotYetError, WorkQueue
+from controller.cluster.writing.stampedwrites import Stamped, failure, stamped_write
 from controller.core import Core
 from controller.insight.bargaining import file as files
 from controller.insight.bargaining import life
@@ -456,7 +456,7 @@ class CapacityController:
             request = msgspec.structs.replace(found.request, metadata=meta)
             found.kept = msgspec.structs.replace(found.kept, request=request)
         elif not isinstance(outcome, Missing):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+            raise failure(outcome)
 
 
 def capacity_controller(  # noqa: PLR0913

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write, why_not
 from controller.reconcile.failures.gpufailures import RecentActions
 from failpoints.names import Failpoint
 from inventory.api.names import GPU_FAILURE_ACTIONS
@@ -89,7 +89,7 @@ class GpuFailureRecord:
                 "lease %s/%s cannot be written, a new leader begins with a full budget of GPU failures: %s",
                 self._namespace,
                 NAME,
-                getattr(outcome, "error", outcome),
+                why_not(outcome),
             )
         return not isinstance(outcome, Abandoned)
 
@@ -98,12 +98,7 @@ class GpuFailureRecord:
         metadata = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
         if self._version:
             metadata["resourceVersion"] = self._version
-        return Write(
-            verb=Verb.MERGE_PATCH if self._version else Verb.CREATE,
-            resource=LEASES,
-            namespace=self._namespace,
-            name=NAME,
-            body={"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata},
-            kind=Stamped,
-            failpoint=Failpoint.GPU_FAILURE_RECORD,
-        )
+        verb = Verb.MERGE_PATCH if self._version else Verb.CREATE
+        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+        meta = {"namespace": self._namespace, "name": NAME}
+        return stamped_write(verb, LEASES, meta, body, Failpoint.GPU_FAILURE_RECORD)

@@ -16,7 +16,8 @@ import msgspec
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import NODES, PODS
 from controller.cluster.watching.ledger import Ledger
-from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from controller.cluster.writing.stampedwrites import stamped_write
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.jobs.framework import names
 from controller.jobs.framework.podsets import first_slice
 from controller.jobs.framework.podview import workload_of
@@ -176,16 +177,14 @@ class NodeFailureController:
             message = f"Assigned to {', '.join(hosts) or 'a node'}, which was lost"
             status = {"phase": "Failed", "reason": UNHEALTHY_NODE, "message": message}
             self._put(
-                Write(
-                    verb=Verb.MERGE_PATCH,
-                    resource=PODS,
-                    namespace=namespace,
-                    name=pod,
+                stamped_write(
+                    Verb.MERGE_PATCH,
+                    PODS,
+                    {"namespace": namespace, "name": pod},
+                    {"metadata": {"uid": uid}, "status": status},
+                    Failpoint.POD_NODE_FAILURE,
                     subresource="status",
-                    body={"metadata": {"uid": uid}, "status": status},
-                    kind=Stamped,
                     slot=UNHEALTHY_NODE,
-                    failpoint=Failpoint.POD_NODE_FAILURE,
                 )
             )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import NODES, PODS
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write
 from controller.jobs.framework.raw import Json
 from controller.objects.core import Node
 from controller.reconcile.failures.stuckpods import REASON, is_unreachable, recovery
@@ -83,18 +83,9 @@ class StuckPodController:
         meta = pod["metadata"]
         # The patch is tied to the version that was read: conditions are replaced as a whole.
         tied = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        body = {"metadata": tied, "status": status}
         outcome = await self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=PODS,
-                namespace=meta["namespace"],
-                name=meta["name"],
-                subresource="status",
-                body={"metadata": tied, "status": status},
-                kind=Stamped,
-                slot=REASON,
-                failpoint=Failpoint.POD_STUCK,
-            )
+            stamped_write(Verb.MERGE_PATCH, PODS, meta, body, Failpoint.POD_STUCK, subresource="status", slot=REASON)
         )
         if isinstance(outcome, Written):
             about = ObjectReference("v1", "Pod", meta["name"], meta["uid"], meta["namespace"])

@@ -9,7 +9,7 @@ import msgspec
 from controller.cluster.watching.kinds import PODS
 from controller.cluster.watching.ledger import WrittenVersions
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write, written
 from controller.jobs.framework import names
 from controller.jobs.framework.actions import (
     Action,
@@ -33,7 +33,7 @@ from controller.objects.core import ENDED_PHASES
 from controller.reconcile.jobs.dropped import dropped
 from controller.reconcile.jobs.startgroups_shell import GroupRefusedError, StartGroups
 from controller.reconcile.jobshell.watched import resource_of
-from controller.reconcile.jobshell.workloadactions import WorkloadActions, written
+from controller.reconcile.jobshell.workloadactions import WorkloadActions
 from controller.scheduler.decisions.status import MESSAGE_LIMIT
 from failpoints.names import Failpoint
 from inventory.api.names import ABOVE_MINIMUM_OF
@@ -171,7 +171,7 @@ class JobActions:
             kind=dict[str, Any],
             failpoint=failpoint,
         )
-        answer = await written(self._writer, write)
+        answer = await written(self._writer.put, write)
         if answer is not None:
             key, version = ObjectKey(meta["namespace"], meta["name"]), text(answer, "metadata", "resourceVersion")
             self._versions(kind).wrote(key, meta.get("uid", ""), version)
@@ -199,16 +199,8 @@ class JobActions:
         for pod in pods_to_ungate(await self.pods(kind, job), gate, counts):
             gates = [entry for entry in sequence(pod, "spec", "schedulingGates") if entry.get("name") != gate]
             body = {"metadata": {"uid": pod["metadata"]["uid"]}, "spec": {"schedulingGates": gates or None}}
-            write = Write(
-                verb=Verb.MERGE_PATCH,
-                resource=PODS,
-                namespace=job["metadata"]["namespace"],
-                name=pod["metadata"]["name"],
-                body=body,
-                kind=Stamped,
-                failpoint=Failpoint.JOB_PODS_UNGATED,
-            )
-            await written(self._writer, write)
+            write = stamped_write(Verb.MERGE_PATCH, PODS, pod["metadata"], body, Failpoint.JOB_PODS_UNGATED)
+            await written(self._writer.put, write)
 
 
 def pods_to_ungate(pods: Sequence[Json], gate: str, counts: dict[str, int]) -> list[Json]:

@@ -14,7 +14,7 @@ from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import DECLARATIONS
 from controller.cluster.watching.ledger import Ledger
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write
 from controller.jobs.framework.kind import api_version
 from controller.jobs.framework.names import RESOURCE_IN_USE
 from controller.jobs.framework.raw import Json
@@ -124,16 +124,9 @@ class JobKindController:
     async def _write(self, given: Json, body: Json, *, subresource: str | None = None) -> None:
         meta = given["metadata"]
         tied = {"uid": meta.get("uid", ""), "resourceVersion": meta.get("resourceVersion", "")}
+        patch = {**body, "metadata": {**body.get("metadata", {}), **tied}}
         await self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=DECLARATIONS,
-                name=meta["name"],
-                subresource=subresource,
-                body={**body, "metadata": {**body.get("metadata", {}), **tied}},
-                kind=Stamped,
-                failpoint=Failpoint.JOB_KIND,
-            )
+            stamped_write(Verb.MERGE_PATCH, DECLARATIONS, meta, patch, Failpoint.JOB_KIND, subresource=subresource)
         )
 
     async def _missing(self, given: Json, kind: DeclaredKind | None) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.cluster.watching.workqueue import ActionFailedError
+from controller.cluster.writing.stampedwrites import failure, is_taken
 from controller.jobs.framework.actions import GroupAction, LowerGroup, MakeGroup, RemoveGroup
 from controller.jobs.framework.raw import Json
 from controller.objects.decode import DecodeError, decode
@@ -108,7 +109,7 @@ class StartGroups:
         if isinstance(outcome, Refused):
             raise GroupRefusedError(str(outcome.error))
         if not _is_done(action, outcome):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+            raise failure(outcome)
 
     def _hear(self, key: ObjectKey | None) -> None:
         if key is None:
@@ -172,7 +173,7 @@ def _is_done(action: GroupAction, outcome: Outcome[Any]) -> bool:
     if isinstance(outcome, Written):
         return True
     if isinstance(action, MakeGroup):
-        return isinstance(outcome, Conflicted) and outcome.error.reason == "AlreadyExists"
+        return is_taken(outcome)
     return isinstance(outcome, Conflicted | Missing)
 
 

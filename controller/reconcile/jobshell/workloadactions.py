@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from controller.cluster.watching.kinds import WORKLOADS
 from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.watching.workqueue import ActionFailedError
-from controller.cluster.writing.workloadwrites import Result, Stamped, Then, WorkloadWrites, outcome_of
+from controller.cluster.writing.stampedwrites import failure, is_taken, stamped_write, written
+from controller.cluster.writing.workloadwrites import Result, Then, WorkloadWrites, outcome_of
 from controller.jobs.framework import names
 from controller.jobs.framework.actions import (
     CreateWorkload,
@@ -36,9 +37,8 @@ from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
 from kube.clock import Clock
 from kube.writing.writer import Writer
-from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
+from kube.writing.writes import Conflicted, Missing, Verb, Written
 
-T = TypeVar("T")
 _WAIT_S: Final = 0.01
 
 _FAILPOINTS: Final = {
@@ -167,20 +167,10 @@ class WorkloadActions:
         )
 
     async def _create(self, namespace: str, body: Json) -> None:
-        name = body["metadata"]["name"]
-        write = Write(
-            verb=Verb.CREATE,
-            resource=WORKLOADS,
-            namespace=namespace,
-            name=name,
-            body=body,
-            kind=Stamped,
-            failpoint=Failpoint.WORKLOAD,
-        )
-        outcome = await self._writer.put(write)
-        taken = isinstance(outcome, Conflicted) and outcome.error.reason == "AlreadyExists"
-        if not isinstance(outcome, Written) and not taken:
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        meta = {"namespace": namespace, "name": body["metadata"]["name"]}
+        outcome = await self._writer.put(stamped_write(Verb.CREATE, WORKLOADS, meta, body, Failpoint.WORKLOAD))
+        if not isinstance(outcome, Written) and not is_taken(outcome):
+            raise failure(outcome)
 
     async def _update(self, namespace: str, name: str, patch: Json) -> None:
         """Sends ``patch``, which is tied to the version it was made for: a Workload that has changed since is
@@ -191,30 +181,14 @@ class WorkloadActions:
         if kept.workload.metadata.resource_version != patch["metadata"]["resourceVersion"]:
             raise ActionFailedError(f"workload {key} has changed meanwhile")
         # The answer is not the whole spec: the watch brings it.
-        write = Write(
-            verb=Verb.MERGE_PATCH,
-            resource=WORKLOADS,
-            namespace=namespace,
-            name=name,
-            body=patch,
-            kind=Stamped,
-            failpoint=Failpoint.WORKLOAD_CHANGED,
-        )
-        await written(self._writer, write)
+        meta = {"namespace": namespace, "name": name}
+        write = stamped_write(Verb.MERGE_PATCH, WORKLOADS, meta, patch, Failpoint.WORKLOAD_CHANGED)
+        await written(self._writer.put, write)
 
     async def _delete(self, namespace: str, name: str, uid: str) -> None:
-        write: Write[Stamped] = Write(
-            verb=Verb.DELETE,
-            resource=WORKLOADS,
-            namespace=namespace,
-            name=name,
-            body=uid,
-            kind=Stamped,
-            failpoint=Failpoint.WORKLOAD_REMOVED,
-        )
-        outcome = await self._writer.put(write)
-        if not isinstance(outcome, Written | Missing | Conflicted):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        meta = {"namespace": namespace, "name": name}
+        write = stamped_write(Verb.DELETE, WORKLOADS, meta, uid, Failpoint.WORKLOAD_REMOVED)
+        await written(self._writer.put, write, Missing, Conflicted)
 
     async def _free(self, key: WorkloadKey, uid: str) -> Kept:
         """The workload, once no write of it is under way."""
@@ -230,14 +204,6 @@ class WorkloadActions:
         result, why = await outcome_of(begin)
         if result not in (Result.WRITTEN, Result.UNCHANGED, Result.GONE):
             raise ActionFailedError(why)
-
-
-async def written(writer: Writer, write: Write[T]) -> T | None:
-    """The answer to a write that must be stored. Raises ActionFailedError if it is not."""
-    outcome = await writer.put(write)
-    if not isinstance(outcome, Written):
-        raise ActionFailedError(str(getattr(outcome, "error", outcome)))
-    return outcome.object
 
 
 def _is_new(given: Json) -> bool:

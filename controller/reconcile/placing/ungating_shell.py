@@ -22,7 +22,7 @@ import msgspec
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import PODS
 from controller.cluster.watching.ledger import Ledger
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import Stamped, stamped_write
 from controller.jobs.framework import names
 from controller.jobs.framework.podsets import first_slice
 from controller.jobs.framework.podview import INDEX_OFFSET, MANAGED, started_by, workload_of
@@ -348,16 +348,8 @@ class TopologyUngater:
             body = podpatches.taken_back(pod)
         else:
             body = podpatches.ungated(pod, assigned.selector, assigned.devices)
-        meta = pod.metadata
-        return Write(
-            verb=Verb.JSON_PATCH,
-            resource=PODS,
-            namespace=meta.namespace,
-            name=meta.name,
-            body=body,
-            kind=Stamped,
-            failpoint=Failpoint.POD_PLACED,
-        )
+        meta = {"namespace": pod.metadata.namespace, "name": pod.metadata.name}
+        return stamped_write(Verb.JSON_PATCH, PODS, meta, body, Failpoint.POD_PLACED)
 
     def _answered(self, key: WorkloadKey, uid: str, moves: str, future: "asyncio.Future[Outcome[Any]]") -> None:
         self._sending -= 1

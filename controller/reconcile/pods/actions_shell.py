@@ -10,7 +10,7 @@ from typing import Any, Final
 from controller.cluster.watching.kinds import PODS
 from controller.cluster.watching.ledger import WrittenVersions
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError
-from controller.cluster.writing.workloadwrites import Stamped, stamped_write
+from controller.cluster.writing.stampedwrites import Stamped, failure, stamped_write, written
 from controller.jobs.framework.actions import AwaitOwner, EmitEvent, Refuse
 from controller.jobs.framework.podview import TERMINATION_TARGET
 from controller.jobs.framework.raw import Json
@@ -120,26 +120,20 @@ class PodActions:
                 self._tell(about, "Warning", "PodNotChanged", f"Pod {action.name}: {error}")
                 raise ActionFailedError(str(error))
             case _:
-                raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+                raise failure(outcome)
 
     async def _delete(self, pod: Json, action: DeletePod) -> None:
         if not await self._mark(pod, action):
             return
         if action.uncounted:
             await self._leave_job(pod, action)
-        outcome = await self._writer.put(
-            stamped_write(Verb.DELETE, PODS, pod["metadata"], action.uid, Failpoint.POD_DELETED)
-        )
-        if not isinstance(outcome, Written | Missing | Conflicted):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        write = stamped_write(Verb.DELETE, PODS, pod["metadata"], action.uid, Failpoint.POD_DELETED)
+        await written(self._writer.put, write, Missing, Conflicted)
 
     async def _leave_job(self, pod: Json, action: DeletePod) -> None:
         write = stamped_write(Verb.JSON_PATCH, PODS, pod["metadata"], list(action.uncounted), Failpoint.POD_LEFT_JOB)
-        outcome = await self._writer.put(write)
-        if not isinstance(outcome, Written | Missing):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
-        if isinstance(outcome, Written):
-            self._note(pod, outcome.object)
+        answer = await written(self._writer.put, write, Missing)
+        self._note(pod, answer)
 
     async def _mark(self, pod: Json, action: DeletePod) -> bool:
         """Sets the condition that says that the queue deletes the pod; False if the pod is gone already."""
@@ -166,7 +160,7 @@ class PodActions:
         if isinstance(outcome, Missing):
             return False
         if not isinstance(outcome, Written):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+            raise failure(outcome)
         self._note(pod, outcome.object)
         return True
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.cluster.watching.ledger import WrittenVersions
-from controller.cluster.watching.workqueue import ActionFailedError
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write, written
 from controller.foreign.podgroups.status import stamped
 from controller.jobs.framework.raw import Json
 from controller.objects.meta import to_json
@@ -26,7 +25,7 @@ from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Change, Reflector, Removed, Synced, Undecodable
 from kube.resources import Resource
 from kube.writing.writer import Writer
-from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
+from kube.writing.writes import Conflicted, Missing, Verb
 
 log = logging.getLogger(__name__)
 
@@ -85,24 +84,18 @@ class PodGroups:
             return False  # the watch brings what was written, and with it the next reconciliation
         meta = {"uid": entry.uid, "resourceVersion": entry.resource_version}
         at = to_json(moment(self._clock.wall()))
-        write: Write[Stamped] = Write(
-            verb=Verb.MERGE_PATCH,
-            resource=self._resource,
-            namespace=key.namespace,
-            name=key.name,
+        write = stamped_write(
+            Verb.MERGE_PATCH,
+            self._resource,
+            {"namespace": key.namespace, "name": key.name},
+            {"metadata": meta, "status": stamped(status, at)},
+            Failpoint.POD_GROUP_STATUS,
             subresource="status" if self._subresource else None,
-            body={"metadata": meta, "status": stamped(status, at)},
-            kind=Stamped,
-            failpoint=Failpoint.POD_GROUP_STATUS,
         )
-        match await writer.put(write):
-            case Written(object=Stamped(metadata=version)):
-                self._written.wrote(key, entry.uid, version.resource_version)
-                return True
-            case Written() | Missing() | Conflicted():
-                return False  # the watch says so in a moment
-            case outcome:
-                raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        answer = await written(writer.put, write, Missing, Conflicted)
+        if answer is not None:
+            self._written.wrote(key, entry.uid, answer.metadata.resource_version)
+        return answer is not None
 
     async def run(self) -> None:
         await self._needed.wait()

@@ -17,7 +17,7 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import NODES, PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
-from controller.cluster.writing.workloadwrites import stamped_write
+from controller.cluster.writing.stampedwrites import failure, stamped_write, why_not
 from controller.jobs.framework.podsets import FlavorMissingError
 from controller.jobs.framework.raw import JobError, Json
 from controller.messages import provisioning as words
@@ -224,7 +224,7 @@ class PlaceholderController:
         if isinstance(outcome, Missing):
             self._told(placeholder.name, None)
         elif not isinstance(outcome, Written | Conflicted):  # a conflict: another one has the name by now
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+            raise failure(outcome)
 
     async def _create(self, key: WorkloadKey, name: str, pod_set: str) -> None:
         spec, kept = self._raws.of(key), self._ledger.get(key)
@@ -240,8 +240,7 @@ class PlaceholderController:
         outcome = await self._put(stamped_write(Verb.CREATE, PODS, body["metadata"], body, Failpoint.PLACEHOLDER))
         if isinstance(outcome, Written | Conflicted):  # a conflict: the watch has not shown it yet
             return
-        why = str(getattr(outcome, "error", outcome))
-        message = words.placeholder_refused(name, why)
+        message = words.placeholder_refused(name, why_not(outcome))
         self._tell((Event(key, EventType.WARNING, FAILED_CREATE, message),))
         raise ActionFailedError(message)
 

@@ -20,7 +20,8 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import CHECKS, PROVISIONING_CONFIGS, PROVISIONING_REQUESTS, RawWorkloads
 from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
-from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites, outcome_of, stamped_write
+from controller.cluster.writing.stampedwrites import stamped_write, why_not, written
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites, outcome_of
 from controller.jobs.framework.podsets import FlavorMissingError
 from controller.jobs.framework.podview import MANAGED
 from controller.jobs.framework.raw import JobError, Json, mapping, sequence
@@ -152,17 +153,16 @@ class ProvisioningController:
         others = [each for each in check.status.conditions if each.type != ACTIVE]
         meta = check.metadata
         await self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=CHECKS,
-                name=meta.name,
-                subresource="status",
-                body={
+            stamped_write(
+                Verb.MERGE_PATCH,
+                CHECKS,
+                {"name": meta.name},
+                {
                     "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
                     "status": {"conditions": [to_json(each) for each in (*others, wanted)]},
                 },
-                kind=Stamped,
-                failpoint=Failpoint.CHECK_ACTIVE,
+                Failpoint.CHECK_ACTIVE,
+                subresource="status",
             )
         )
 
@@ -231,12 +231,9 @@ class ProvisioningController:
     async def _remove(self, request: ProvisioningRequest) -> None:
         meta = {"namespace": request.metadata.namespace, "name": request.metadata.name}
         uid = request.metadata.uid
-        outcome = await self._put(
-            stamped_write(Verb.DELETE, PROVISIONING_REQUESTS, meta, uid, Failpoint.PROVISIONING_REQUEST_REMOVED)
-        )
+        write = stamped_write(Verb.DELETE, PROVISIONING_REQUESTS, meta, uid, Failpoint.PROVISIONING_REQUEST_REMOVED)
         # A conflict says that another request has the name by now.
-        if not isinstance(outcome, Written | Missing | Conflicted):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        await written(self._put, write, Missing, Conflicted)
 
     async def _create(self, kept: Kept, workload: Workload, wanted: Wanted) -> None:
         """Creates the PodTemplates, then the request that names them."""
@@ -270,7 +267,7 @@ class ProvisioningController:
         self, kept: Kept, workload: Workload, check: str, kind: str, name: str, outcome: Outcome[Any]
     ) -> NoReturn:
         """Says in the check why nothing was created. Raises ActionFailedError."""
-        why = str(getattr(outcome, "error", outcome))
+        why = why_not(outcome)
         message, key = words.not_created(kind, name, why), WorkloadKey(workload.key)
         after = with_message(workload, check, message, self._clock.wall())
         if after is not None and kept.workload is workload and not self._is_busy(key, kept):
@@ -328,8 +325,5 @@ class ProvisioningController:
             {"op": "add", "path": "/metadata/ownerReferences", "value": owners},
             {"op": "add", "path": "/template", "value": template},
         ]
-        outcome = await self._put(
-            stamped_write(Verb.JSON_PATCH, POD_TEMPLATES, meta, body, Failpoint.POD_TEMPLATE_CHANGED)
-        )
-        if not isinstance(outcome, Written):
-            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+        write = stamped_write(Verb.JSON_PATCH, POD_TEMPLATES, meta, body, Failpoint.POD_TEMPLATE_CHANGED)
+        await written(self._put, write)

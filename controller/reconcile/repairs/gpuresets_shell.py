@@ -17,7 +17,7 @@ from msgspec import structs
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES, NODES
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write
 from controller.objects.decode import GpuNode
 from controller.reconcile.repairs.gpuresets import (
     PENDING,
@@ -157,17 +157,9 @@ class GpuResetController:
             return
         started = rfc3339(now_s) if order.phase == PENDING else str(given["status"].get("startTime", rfc3339(now_s)))
         metadata = {"uid": order.uid, "resourceVersion": order.version}
-        outcome = await self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=RESETS,
-                name=order.name,
-                subresource="status",
-                body={"metadata": metadata, "status": status_of(due, rfc3339(now_s), started)},
-                kind=Stamped,
-                failpoint=Failpoint.RESET_FOLLOWED,
-            )
-        )
+        body = {"metadata": metadata, "status": status_of(due, rfc3339(now_s), started)}
+        at, failpoint = {"name": order.name}, Failpoint.RESET_FOLLOWED
+        outcome = await self._put(stamped_write(Verb.MERGE_PATCH, RESETS, at, body, failpoint, subresource="status"))
         if not isinstance(outcome, Written):
             log.info("gpureset %s: its status could not be written, trying on", order.name)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import AGENT_PODS, GPU_NODES, NODES
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write, why_not
 from controller.messages import repairs as words
 from controller.messages.spans import exact
 from controller.objects.core import Node
@@ -271,31 +271,16 @@ class MaintenanceController:
             self._tell(about_node(name), "Warning", MAINTENANCE_PLANNED, planned)
 
     def _patch(self, name: str, body: dict[str, Any]) -> Write[Any]:
-        return Write(
-            verb=Verb.MERGE_PATCH,
-            resource=NODES,
-            name=name,
-            body=body,
-            kind=Stamped,
-            failpoint=Failpoint.REPAIR_TAINT,
-        )
+        return stamped_write(Verb.MERGE_PATCH, NODES, {"name": name}, body, Failpoint.REPAIR_TAINT)
 
     def _patch_status(self, name: str, body: dict[str, Any]) -> Write[Any]:
-        return Write(
-            verb=Verb.MERGE_PATCH,
-            resource=NODES,
-            name=name,
-            subresource="status",
-            body=body,
-            kind=Stamped,
-            slot=AWAY,
-            failpoint=Failpoint.REPAIR_CONDITIONS,
-        )
+        meta, failpoint = {"name": name}, Failpoint.REPAIR_CONDITIONS
+        return stamped_write(Verb.MERGE_PATCH, NODES, meta, body, failpoint, subresource="status", slot=AWAY)
 
     def _not_written(self, name: str, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Missing | Abandoned):
             if not isinstance(outcome, Conflicted):
-                log.warning("node %s: %s", name, getattr(outcome, "error", outcome))
+                log.warning("node %s: %s", name, why_not(outcome))
             self._later(name)
 
     async def _reboot(self, name: str, planned: str) -> None:
@@ -328,14 +313,7 @@ class MaintenanceController:
             "spec": {"nodeName": name, "force": False},
         }
         outcome = await self._put(
-            Write(
-                verb=Verb.CREATE,
-                resource=REBOOTS,
-                name=reboot_name(name),
-                body=body,
-                kind=Stamped,
-                failpoint=Failpoint.REBOOT_ASKED,
-            )
+            stamped_write(Verb.CREATE, REBOOTS, {"name": reboot_name(name)}, body, Failpoint.REBOOT_ASKED)
         )
         if isinstance(outcome, Written | Conflicted):
             self._asked.add(name)
@@ -356,13 +334,8 @@ class MaintenanceController:
                 self._later(name, _LOOK_S)
             return
         outcome = await self._put(
-            Write(
-                verb=Verb.DELETE,
-                resource=REBOOTS,
-                name=reboot_name(name),
-                body=found["metadata"]["uid"],
-                kind=Stamped,
-                failpoint=Failpoint.REBOOT_OVER,
+            stamped_write(
+                Verb.DELETE, REBOOTS, {"name": reboot_name(name)}, found["metadata"]["uid"], Failpoint.REBOOT_OVER
             )
         )
         if isinstance(outcome, Written | Missing):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 from controller.cluster.watching.kinds import GPU_NODES
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write
 from controller.objects.meta import ObjectMeta
 from failpoints.names import Failpoint
 from inventory.api.names import REMEDIATION_ORDER
@@ -28,17 +28,6 @@ def order_write(
     node: SeenNode, gpus: Iterable[str], order: str | None, failpoint: Failpoint = Failpoint.RESET_ORDERED
 ) -> Write[Any]:
     """Orders for GPUs by UUID, which the agent takes off when it has obeyed or refused; None takes them back."""
-    return Write(
-        verb=Verb.MERGE_PATCH,
-        resource=GPU_NODES,
-        name=node.name,
-        body={
-            "metadata": {
-                "uid": node.uid,
-                "resourceVersion": node.version,
-                "annotations": {f"{REMEDIATION_ORDER}{gpu}": order for gpu in gpus},
-            }
-        },
-        kind=Stamped,
-        failpoint=failpoint,
-    )
+    orders = {f"{REMEDIATION_ORDER}{gpu}": order for gpu in gpus}
+    body = {"metadata": {"uid": node.uid, "resourceVersion": node.version, "annotations": orders}}
+    return stamped_write(Verb.MERGE_PATCH, GPU_NODES, {"name": node.name}, body, failpoint)

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from controller.cluster.config.settings import RemediationRules
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write, why_not
 from controller.messages import repairs as words
 from controller.messages.spans import exact
 from controller.objects.core import Node
@@ -283,14 +283,7 @@ class RepairController:
         metadata = {"uid": seen.uid, "resourceVersion": seen.version, "annotations": annotations}
         self._writing.add(seen.place)
         done = self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=seen.resource,
-                name=seen.name,
-                body={"metadata": metadata},
-                kind=Stamped,
-                failpoint=failpoint,
-            )
+            stamped_write(Verb.MERGE_PATCH, seen.resource, {"name": seen.name}, {"metadata": metadata}, failpoint)
         )
 
         def ended(future: "asyncio.Future[Outcome[Any]]") -> None:
@@ -311,16 +304,7 @@ class RepairController:
         if grants:
             body["status"] = {"remediationGrants": entries(grants)}
         self._writing.add(seen.place)
-        done = self._put(
-            Write(
-                verb=Verb.APPLY,
-                resource=GPU_NODES,
-                name=node,
-                body=body,
-                kind=Stamped,
-                failpoint=Failpoint.REPAIR_GRANTED,
-            )
-        )
+        done = self._put(stamped_write(Verb.APPLY, GPU_NODES, {"name": node}, body, Failpoint.REPAIR_GRANTED))
         done.add_done_callback(partial(self._written, node, grants))
 
     def _written(self, node: str, grants: tuple[Grant, ...], future: "asyncio.Future[Outcome[Any]]") -> None:
@@ -335,7 +319,7 @@ class RepairController:
 
     def _not_written(self, what: str, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Missing | Abandoned):
-            log.info("%s could not be written, trying on: %s", what, getattr(outcome, "error", outcome))
+            log.info("%s could not be written, trying on: %s", what, why_not(outcome))
             self._turns.again(_AGAIN_S)
 
     def _answer(self, asked: BreakerObject, now_s: float) -> None:

@@ -10,7 +10,8 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import CHECKS, PROVISIONING_CONFIGS, PROVISIONING_REQUESTS, RawWorkloads
 from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.watching.workqueue import ActionFailedError
-from controller.cluster.writing.workloadwrites import Result, Stamped
+from controller.cluster.writing.stampedwrites import Stamped
+from controller.cluster.writing.workloadwrites import Result
 from controller.jobs.framework.raw import Json
 from controller.objects.decode import decode
 from controller.objects.meta import object_key, to_json

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import Stamped
 from controller.jobs.framework.names import WORKLOAD
 from controller.jobs.framework.podview import MANAGED, workload_of
 from controller.objects.core import Pod

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import Stamped
 from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.workload import Workload

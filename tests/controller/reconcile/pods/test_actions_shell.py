@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from controller.cluster.watching.workqueue import ActionFailedError
-from controller.cluster.writing.workloadwrites import Stamped, Version
+from controller.cluster.writing.stampedwrites import Stamped, Version
 from controller.reconcile.jobshell.workloadactions import WorkloadActions
 from controller.reconcile.pods.actions import DeletePod, PatchPod
 from controller.reconcile.pods.actions_shell import PodActions

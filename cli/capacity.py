@@ -99,13 +99,13 @@ def capacity(where: Where, queue: str, namespace: str | None, output: str, **ask
             manifest = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"namespace": space}, "spec": spec}
             try:
                 async with patience(awaited):
-                    found = await Controller(where, where.cluster(), client).forecast(manifest, space)
+                    forecast = await Controller(where, where.cluster(), client).forecast(manifest, space)
             except UnreachableError as failed:
                 raise click.ClickException(str(failed)) from None
             if output == "text":
-                print_parts(*_parts(found))
+                print_parts(*_parts(forecast))
             else:
-                printed(found, output)
+                printed(forecast, output)
 
     run(work(), patiently=False)
 

@@ -38,13 +38,13 @@ class FleetNodes(NamedTuple):
 
 def nodes(fleet: Fleet) -> list[NodeObject | GpuNode]:
     """Each node with its GpuNode; those of pools have the label of their capacity."""
-    found: list[NodeObject | GpuNode] = []
+    objects: list[NodeObject | GpuNode] = []
     for spec in (*fleet.nodes, *(_of_pool(each, pool) for pool in fleet.pools for each in pool.nodes)):
         node = _hardware(fleet, spec)
         layout = plan(node, LayoutSpec())
         told = build(node=node, layout=layout)
-        found += [_node(node, layout, spec), read_gpu_node(msgspec.json.encode(told))]
-    return found
+        objects += [_node(node, layout, spec), read_gpu_node(msgspec.json.encode(told))]
+    return objects
 
 
 def load_nodes(path: Path) -> FleetNodes:
@@ -100,7 +100,7 @@ def _link(one: GpuSpec, other: GpuSpec, spec: NodeSpec) -> Link:
 def _node(node: NodeInventory, layout: Layout, spec: NodeSpec) -> NodeObject:
     offered = {resource.name: str(len(resource.devices)) for resource in layout.resources}
     published = labels(node, layout, LayoutSpec(), machine_type="", timestamp_s=None)
-    given: dict[str, Any] = {
+    body: dict[str, Any] = {
         "metadata": {
             "name": spec.name,
             "labels": {"kubernetes.io/hostname": spec.name, **published, **spec.labels},
@@ -112,7 +112,7 @@ def _node(node: NodeInventory, layout: Layout, spec: NodeSpec) -> NodeObject:
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
-    return decode(given, NodeObject)
+    return decode(body, NodeObject)
 
 
 def _gpu(spec: GpuSpec, node: NodeSpec) -> Gpu:

@@ -52,12 +52,12 @@ def read_documents(manifests: Iterable[Path], *, allow_unknown: bool = True) -> 
 
     Raises InputError with all problems.
     """
-    found = read_manifests(manifests, allow_unknown=allow_unknown)
-    note(found.notes)
-    warn(found.warnings)
-    if found.errors:
-        raise InputError.of(in_order(found.errors))
-    return found.documents
+    reading = read_manifests(manifests, allow_unknown=allow_unknown)
+    note(reading.notes)
+    warn(reading.warnings)
+    if reading.errors:
+        raise InputError.of(in_order(reading.errors))
+    return reading.documents
 
 
 def warn(lines: Iterable[str]) -> None:
@@ -80,15 +80,15 @@ def note(lines: Iterable[str]) -> None:
 
 def read_manifests(manifests: Iterable[Path], *, allow_unknown: bool) -> Manifests:
     """The documents in the files, with all their problems. ``allow_unknown``: unknown fields are notes."""
-    found = Manifests()
+    reading = Manifests()
     for path in manifests:
         try:
             for file in files_of(path):
-                _read(file, found, allow_unknown=allow_unknown, may_be_empty=file != path)
+                _read(file, reading, allow_unknown=allow_unknown, may_be_empty=file != path)
         except InputError as wrong:
-            found.errors += wrong.lines
-            found.is_whole = False
-    return found
+            reading.errors += wrong.lines
+            reading.is_whole = False
+    return reading
 
 
 def _read(file: Path, found: Manifests, *, allow_unknown: bool, may_be_empty: bool) -> None:

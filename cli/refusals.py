@@ -28,17 +28,17 @@ def refused(document: Document, failed: KubeError) -> str:
     """The line of an object that the API server does not take as it is written; empty for any other failure, such as a
     right that its sender lacks.
     """
-    said = answer(failed)
-    if isinstance(failed, ForbiddenError | InvalidError) and (denied := _DENIED.search(said)):
+    reason = answer(failed)
+    if isinstance(failed, ForbiddenError | InvalidError) and (denied := _DENIED.search(reason)):
         broken = _FAILED.search(denied["why"] or "")
         if broken or denied["failing"]:
             policy = denied["policy"] or denied["failing"]
-            said = say.policy_fails(policy, broken["error"] if broken else denied["error"])
+            reason = say.policy_fails(policy, broken["error"] if broken else denied["error"])
         else:
-            said = denied["why"] or denied["said"]
+            reason = denied["why"] or denied["said"]
     elif isinstance(failed, InvalidError):
-        invalid = _INVALID.fullmatch(said)
-        said = invalid["why"] if invalid else said
+        invalid = _INVALID.fullmatch(reason)
+        reason = invalid["why"] if invalid else reason
     else:
         return ""
-    return found_first(str(document.error(f"{document.subject}{said}")))
+    return found_first(str(document.error(f"{document.subject}{reason}")))

@@ -206,17 +206,17 @@ class _Submission:
             aside(f"{namespace}/{made['metadata']['name']} has no Workload yet: tessera explain says why, later")
             return {}
         key = f"{namespace}/{workload['metadata']['name']}"
-        found: Json = {"workload": key, "state": state_of(workload)}
+        fields: Json = {"workload": key, "state": state_of(workload)}
         try:
-            told = await self._controller.ask("explain", workload=key)
+            explanation = await self._controller.ask("explain", workload=key)
         except UnreachableError as failed:
             aside(f"there is no forecast: {failed}")
-            told = None
-        if told is not None:
-            said = told["blocked"] or told["decision"] or {}
-            found |= {key: told[key] for key in ("clusterQueue", "state", "position", "forecast")}
-            found["sentence"] = said.get("sentence")
-        return found
+            explanation = None
+        if explanation is not None:
+            said = explanation["blocked"] or explanation["decision"] or {}
+            fields |= {key: explanation[key] for key in ("clusterQueue", "state", "position", "forecast")}
+            fields["sentence"] = said.get("sentence")
+        return fields
 
     async def _workload(self, made: Json, namespace: str) -> Json | None:
         if made["kind"] == WORKLOADS.kind:

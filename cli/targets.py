@@ -55,18 +55,18 @@ async def unknown_queues(client: Client, targets: Iterable[Target]) -> list[str]
     spaces = {each.document.data["metadata"].get("name") for each in every if each.document.kind == NAMESPACES.kind}
     there: dict[str, set[str] | None] = {}
     warnings: list[str] = []
-    for each in every:
-        if not queue_of(each.document)[1]:
+    for target in every:
+        if not queue_of(target.document)[1]:
             continue
-        if each.namespace not in there:
-            found = await _queues(client, each.namespace)
-            if found is not None and not found and each.namespace not in spaces:
-                await _look_for(client, each)
-            there[each.namespace] = found
-        known = there[each.namespace]
+        if target.namespace not in there:
+            found = await _queues(client, target.namespace)
+            if found is not None and not found and target.namespace not in spaces:
+                await _look_for(client, target)
+            there[target.namespace] = found
+        known = there[target.namespace]
         if known is not None:
-            queues = {each.namespace: known | made.get(each.namespace, set())}
-            warnings.append(unknown_queue(each.document, queues, namespace=each.namespace))
+            queues = {target.namespace: known | made.get(target.namespace, set())}
+            warnings.append(unknown_queue(target.document, queues, namespace=target.namespace))
     return [line for line in warnings if line]
 
 
@@ -89,16 +89,16 @@ async def unknown_classes(client: Client, documents: Iterable[Document]) -> list
     Empty where classes may not be read. Raises KubeError where no cluster answers.
     """
     every = list(documents)
-    given = known(every)
-    if not list(missing_classes(every, given)):
+    defined = known(every)
+    if not list(missing_classes(every, defined)):
         return []
     try:
         there = {str(each["metadata"]["name"]) for each in await listed(client, WORKLOAD_CLASSES, None)}
     except (ForbiddenError, NotFoundError) as failed:
         aside(f"priority classes are not looked up: {told(failed)}")
         return []
-    given.by_kind.setdefault(WORKLOAD_CLASSES.kind, set()).update(there)
-    return list(missing_classes(every, given))
+    defined.by_kind.setdefault(WORKLOAD_CLASSES.kind, set()).update(there)
+    return list(missing_classes(every, defined))
 
 
 async def _queues(client: Client, namespace: str) -> set[str] | None:

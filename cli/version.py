@@ -50,18 +50,18 @@ async def _of_cluster(where: Where) -> Json:
     except (click.ClickException, ConfigError) as wrong:
         said = wrong.message if isinstance(wrong, click.ClickException) else str(wrong)
         return {"controllerUnknown": said, "agentsUnknown": said}
-    found: Json = {}
+    body: Json = {}
     async with opened(where) as client:
         try:
-            found["controller"] = await Controller(where, cluster, client).ask("version")
+            body["controller"] = await Controller(where, cluster, client).ask("version")
         except UnreachableError as failed:
-            found["controllerUnknown"] = str(failed)
+            body["controllerUnknown"] = str(failed)
         try:
             nodes = (await client.list_all(GPU_NODES, Json)).items
-            found["agents"] = agents(nodes)
+            body["agents"] = agents(nodes)
         except KubeError as failed:
-            found["agentsUnknown"] = told(failed)
-    return found
+            body["agentsUnknown"] = told(failed)
+    return body
 
 
 def agents(nodes: tuple[Json, ...]) -> list[Json]:
@@ -71,15 +71,15 @@ def agents(nodes: tuple[Json, ...]) -> list[Json]:
 
 
 def lines(body: Json) -> list[str]:
-    found = [f"client: {body['client']}"]
+    printed = [f"client: {body['client']}"]
     if "controller" in body:
         controller = body["controller"] or {}
-        found.append(f"controller: {controller.get('version', 'unknown')}")
+        printed.append(f"controller: {controller.get('version', 'unknown')}")
     if "agents" in body:
         shown = [
             f"{each['version'] or 'older, which tells none'} on {plural(each['nodes'], 'node')}"
             for each in body["agents"]
         ]
-        found.append(f"agents: {', '.join(shown) or 'no node has one'}")
+        printed.append(f"agents: {', '.join(shown) or 'no node has one'}")
     unknown = [what for what in ("controller", "agents") if f"{what}Unknown" in body]
-    return found + [f"{what}: not known: {body[f'{what}Unknown']}" for what in unknown]
+    return printed + [f"{what}: not known: {body[f'{what}Unknown']}" for what in unknown]

@@ -290,11 +290,11 @@ async def _asked(client: Client, resource: str, query: Mapping[str, str | int]) 
     if resource == "pending":
         params = {key: str(value) for key, value in query.items() if key != "clusterQueue"}
         name = str(query["clusterQueue"])
-        found = await client.get(QUEUE_VIEWS, name, Json, subresource="pending", params=params)
+        answer = await client.get(QUEUE_VIEWS, name, Json, subresource="pending", params=params)
     else:
         namespace, _, name = str(query["workload"]).partition("/")
-        found = await client.get(WORKLOAD_VIEWS, name, Json, namespace=namespace)
-    status: Json = found["status"]
+        answer = await client.get(WORKLOAD_VIEWS, name, Json, namespace=namespace)
+    status: Json = answer["status"]
     return status
 
 

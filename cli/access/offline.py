@@ -135,24 +135,24 @@ class Offline:
         queue = ClusterQueueName(name)
         if queue not in self.engine.state.cluster.queues:
             return None
-        found = [waiting_row(self.engine, turn) for turn in islice(in_turn(self.engine, queue), limit)]
-        for entry in found:
+        rows = [waiting_row(self.engine, turn) for turn in islice(in_turn(self.engine, queue), limit)]
+        for entry in rows:
             told = why(self.engine, self.engine.state.workloads.objects[WorkloadKey(entry["workload"])], self.now_s)
             entry["reason"], entry["sentence"] = str(told.reason), told.message
             entry["forecast"] = brief(self.forecasts().get(WorkloadKey(entry["workload"])))
-        return found
+        return rows
 
     def explain(self, workload: Workload) -> Json:
-        found, key = explained(self.engine, workload, self.now_s), WorkloadKey(workload.key)
+        explanation, key = explained(self.engine, workload, self.now_s), WorkloadKey(workload.key)
         forecast = self.forecasts().get(key)
         if forecast is not None and forecast.not_before is not None:
-            return {**found, "forecast": shown(forecast, (), ())}
-        if forecast is None or found["position"] is None:
-            return {**found, "forecast": None}
-        turns = islice(in_turn(self.engine, ClusterQueueName(found["clusterQueue"])), AHEAD_SHOWN)
-        before = [pending.key for place, _, pending in turns if place < found["position"]]
+            return {**explanation, "forecast": shown(forecast, (), ())}
+        if forecast is None or explanation["position"] is None:
+            return {**explanation, "forecast": None}
+        turns = islice(in_turn(self.engine, ClusterQueueName(explanation["clusterQueue"])), AHEAD_SHOWN)
+        before = [pending.key for place, _, pending in turns if place < explanation["position"]]
         ends_at = self._forecaster.ends_at(self.engine, self.now_s)
-        return {**found, "forecast": shown(forecast, before, changes(self.engine, workload, self.now_s, ends_at))}
+        return {**explanation, "forecast": shown(forecast, before, changes(self.engine, workload, self.now_s, ends_at))}
 
     def why(self, workload: Workload) -> tuple[str, str]:
         """The reason code and the sentence of a pending workload."""

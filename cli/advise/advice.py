@@ -150,22 +150,22 @@ def report(
     requests: Iterable[ContainerDevices], products: Mapping[str, Product], wish: AdviceOptions, window_s: float
 ) -> AdviceReport:
     """Advice for all requests, those that free most first."""
-    found = sorted(
+    all_advice = sorted(
         (advise(request, products.get(request.product), wish) for request in requests),
         key=lambda advice: (-advice.frees_gpus, advice.namespace, advice.pod, advice.container, advice.asked),
     )
     sums: dict[str, Sum] = {}
-    for advised in found:
+    for advised in all_advice:
         total = sums.setdefault(advised.namespace, Sum())
         total.asked_gpus += advised.asked_gpus
         total.frees_gpus += advised.frees_gpus
     return AdviceReport(
         window_seconds=window_s,
         headroom=wish.headroom,
-        asked_gpus=math.fsum(advised.asked_gpus for advised in found),
-        frees_gpus=math.fsum(advised.frees_gpus for advised in found),
+        asked_gpus=math.fsum(advised.asked_gpus for advised in all_advice),
+        frees_gpus=math.fsum(advised.frees_gpus for advised in all_advice),
         namespaces=dict(sorted(sums.items())),
-        advice=tuple(found),
+        advice=tuple(all_advice),
     )
 
 
@@ -236,14 +236,14 @@ def _choice(request: ContainerDevices, product: Product | None, wish: AdviceOpti
     if product is None or product.memory_mib <= 0:
         raise _Unknown(f"{request.product or 'its product'}: the memory's size is not known")
     if request.mode == MIG:
-        found = _instances(request, product, wish)
+        choices = _instances(request, product, wish)
     else:
         if any(device.profile for device in request.devices):
             raise _Unknown("a share of a MIG instance")
-        found = _parts(request, product, wish)
+        choices = _parts(request, product, wish)
         if request.mode == WHOLE:
-            found += _fewer(request, product, wish)
-    smaller = [advised for advised in found if advised.share < asked_gpus - _EPSILON]
+            choices += _fewer(request, product, wish)
+    smaller = [advised for advised in choices if advised.share < asked_gpus - _EPSILON]
     if not smaller:
         return _Choice(AdviceKind.KEEP, _asked(request), asked_gpus)
     wanted = AdviceKind.MIG if wish.prefer is Prefer.MIG else AdviceKind.FRACTION
@@ -263,20 +263,20 @@ def _needs(request: ContainerDevices, wish: AdviceOptions) -> tuple[float, float
 def _parts(request: ContainerDevices, product: Product, wish: AdviceOptions) -> list[_Choice]:
     """Parts of one GPU that are enough for the container's whole use. A shared GPU has other shares only."""
     activity, memory_mib = _needs(request, wish)
-    found: list[_Choice] = []
+    choices: list[_Choice] = []
     step = wish.granularity
     percent = max(step, step * math.ceil(100 * max(activity, memory_mib / product.memory_mib) / step - _EPSILON))
     if percent < 100:  # noqa: PLR2004 - percent
-        found.append(_Choice(AdviceKind.FRACTION, f"{percent} x {PERCENT_RESOURCE}", percent / 100))
+        choices.append(_Choice(AdviceKind.FRACTION, f"{percent} x {PERCENT_RESOURCE}", percent / 100))
     if request.mode == WHOLE:
         # An instance that takes all of the GPU is not a part of it.
         fitting = [
             profile for profile in _fitting(product, activity, memory_mib) if product.share(profile) < 1 - _EPSILON
         ]
-        found += [
+        choices += [
             _Choice(AdviceKind.MIG, f"1 x {MIG_RESOURCE}{profile.name}", product.share(profile)) for profile in fitting
         ]
-    return found
+    return choices
 
 
 def _fewer(request: ContainerDevices, product: Product, wish: AdviceOptions) -> list[_Choice]:
@@ -295,14 +295,14 @@ def _instances(request: ContainerDevices, product: Product, wish: AdviceOptions)
     number, more = len(request.devices), 1 + wish.headroom
     busiest = max(device.activity_p95 or 0.0 for device in request.devices) * product.activity(profile) * more
     largest = max(max(device.memory_max_mib or 0.0, device.memory_p95_mib or 0.0) for device in request.devices) * more
-    found = [
+    choices = [
         _Choice(AdviceKind.MIG, f"{number} x {MIG_RESOURCE}{smaller.name}", number * product.share(smaller))
         for smaller in _fitting(product, busiest, largest)
     ]
     activity, memory_mib = _needs(request, wish)
     count = max(1, math.ceil(max(activity, memory_mib / profile.memory_mib) - _EPSILON))
-    found.append(_Choice(AdviceKind.COUNT, f"{count} x {request.resource}", count * product.share(profile)))
-    return found
+    choices.append(_Choice(AdviceKind.COUNT, f"{count} x {request.resource}", count * product.share(profile)))
+    return choices
 
 
 def _fitting(product: Product, activity: float, memory_mib: float) -> list[MigProfile]:

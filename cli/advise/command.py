@@ -105,11 +105,11 @@ def advise(
     token = _read("--token-file", token_in, given["token_file"])
     authorities = _read("--ca-file", authorities_in, given["ca_file"])
     prometheus = Prometheus(url, token, authorities, timeout_s=TIMEOUT_S)
-    found = asyncio.run(_look(prometheus, given["window"], namespace, wish))
+    report = asyncio.run(_look(prometheus, given["window"], namespace, wish))
     if output not in FOR_PEOPLE:
-        printed(found, output)
+        printed(report, output)
     else:
-        _show(found, wide=output == "wide")
+        _show(report, wide=output == "wide")
 
 
 def _pack(where: Where, files: tuple[Path, ...], namespace: str | None, output: str) -> None:
@@ -152,7 +152,7 @@ def _show(found: AdviceReport, *, wide: bool) -> None:
     useful = [advice for advice in found.advice if advice.kind not in (AdviceKind.KEEP, AdviceKind.UNKNOWN)]
     if useful:
         show(_table(useful), "", wide=wide)
-    kept = sum(advice.kind is AdviceKind.KEEP for advice in found.advice)
+    right = sum(advice.kind is AdviceKind.KEEP for advice in found.advice)
     for advice in found.advice:
         if advice.kind is AdviceKind.UNKNOWN:
             show(Text(f"no advice for {advice.namespace}/{advice.pod}: {advice.why}"))
@@ -160,7 +160,7 @@ def _show(found: AdviceReport, *, wide: bool) -> None:
         if one_sum.frees_gpus > 0:
             show(Text(f"{name}: {one_sum.frees_gpus:.2f} of {one_sum.asked_gpus:.2f} GPUs"))
     total = f"{found.frees_gpus:.2f} of {found.asked_gpus:.2f} GPUs would be free"
-    show(Text(f"{total}; {plural(kept, 'request is', 'requests are')} as {'it' if kept == 1 else 'they'} should be"))
+    show(Text(f"{total}; {plural(right, 'request is', 'requests are')} as {'it' if right == 1 else 'they'} should be"))
 
 
 def _table(found: list[Advice]) -> Table:

@@ -107,15 +107,15 @@ def _record(where: Where, for_s: float, path: Path) -> None:
         for number in (signal.SIGINT, signal.SIGTERM) if _is_main() else ():
             asyncio.get_running_loop().add_signal_handler(number, end.set)
         async with opened(where) as client:
-            found = await first(client)
+            initial = await first(client)
             settings, unknown = await _promised(client, where)
-            found.unseen += unknown
+            initial.unseen += unknown
             with written(path) as file:
-                aside(f"{plural(len(found.listed), 'kind')} are watched for {for_s:g} s; Ctrl-C ends it sooner")
+                aside(f"{plural(len(initial.listed), 'kind')} are watched for {for_s:g} s; Ctrl-C ends it sooner")
                 recorder = Recorder(file.write, time.monotonic())
                 try:
                     async with flushed(file):
-                        await record(client, found, recorder, settings, _backoffs(found), time, end, for_s)
+                        await record(client, initial, recorder, settings, _backoffs(initial), time, end, for_s)
                 except KubeError:
                     path.unlink(missing_ok=True)  # it would be in the way of the next try, and has nothing
                     raise

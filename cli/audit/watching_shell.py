@@ -57,16 +57,16 @@ class First(Struct):
 
 async def first(client: Client) -> First:
     """List all kinds. Raises KubeError where a needed kind cannot be listed, or the API server cannot be reached."""
-    found = First({}, [])
+    initial = First({}, [])
     for resource in (*NEEDED, *ALSO):
         try:
-            found.listed[resource] = await client.list_decoded(resource, _JSON)
+            initial.listed[resource] = await client.list_decoded(resource, _JSON)
         except (ForbiddenError, NotFoundError) as refused:
             if resource in NEEDED:
                 raise
             if isinstance(refused, ForbiddenError):
-                found.unseen.append(f"{resource.plural}: may not be listed")
-    return found
+                initial.unseen.append(f"{resource.plural}: may not be listed")
+    return initial
 
 
 async def follow(

@@ -62,12 +62,12 @@ def _settings(flags: dict[str, str], findings: list[Finding]) -> Settings:
     without it.
     """
     try:
-        found = load(None, dict(os.environ), flags)
+        loaded = load(None, dict(os.environ), flags)
     except ConfigError as wrong:
         findings.append(Finding("config", ERROR, str(wrong), "correct it: the agent keeps its last good configuration"))
         return load(None, {}, {flag: value for flag, value in flags.items() if flag != "--config"}).settings
-    findings.extend(Finding("config", "warning", warning, "see docs/configuration.md") for warning in found.warnings)
-    return found.settings
+    findings.extend(Finding("config", "warning", warning, "see docs/configuration.md") for warning in loaded.warnings)
+    return loaded.settings
 
 
 def _report(state_dir: Path) -> tuple[NodeReport | None, str]:

@@ -94,14 +94,14 @@ def _file(name: str) -> str:
 
 def _offers(nodes: Iterable[NodeInventory], drivers: Iterable[str], selectors: Sequence[Selector]) -> list[_Offer]:
     every = tuple(drivers)
-    found = []
+    offers = []
     for node in nodes:
         for shares in (False, True):
             fitting = [each.gpu for each in _published(node, shares=shares) if _selected(each, every, selectors)]
             if fitting:
-                found.append(_Offer(str(node.name), len({*fitting}), len(fitting), shares))
+                offers.append(_Offer(str(node.name), len({*fitting}), len(fitting), shares))
                 break
-    return found
+    return offers
 
 
 def _published(node: NodeInventory, *, shares: bool) -> Iterator[DraDevice]:

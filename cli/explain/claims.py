@@ -61,7 +61,7 @@ class ClaimAsk(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def asked(pod: Json, world: World) -> tuple[ClaimAsk, ...]:
-    space, found = str(pod["metadata"].get("namespace")), list[ClaimAsk]()
+    space, asks = str(pod["metadata"].get("namespace")), list[ClaimAsk]()
     made = {
         str(each.get("name")): str(each.get("resourceClaimName") or "")
         for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
@@ -74,13 +74,13 @@ def asked(pod: Json, world: World) -> tuple[ClaimAsk, ...]:
         shown = f"claim {name}" if name else f"a claim of template {template}"
         if claim is not None:
             typed = decode(claim, ResourceClaim)
-            found += _of_spec(shown, _state(claim), typed.spec, world)
+            asks += _of_spec(shown, _state(claim), typed.spec, world)
         elif template in world.templates:
-            found += _of_spec(shown, "not made yet", world.templates[template].spec.spec, world)
+            asks += _of_spec(shown, "not made yet", world.templates[template].spec.spec, world)
         else:
             what = f"there is no ResourceClaimTemplate {template}" if template else f"there is no ResourceClaim {name}"
-            found.append(ClaimAsk(claim=shown, state="missing", request="", device_class="", count="", problem=what))
-    return tuple(found)
+            asks.append(ClaimAsk(claim=shown, state="missing", request="", device_class="", count="", problem=what))
+    return tuple(asks)
 
 
 def _state(claim: Json) -> str:
@@ -118,14 +118,14 @@ def _nodes(one: AskedDevices, world: World) -> tuple[tuple[NodeOffer, ...], str]
     held = _held(world)
     by_agent = {uuid: why for each in world.agents for uuid, why in withheld_by_agent(each).items()}
     taken = _Taken(held, _spent(world, held), by_agent)
-    found: dict[str, list[tuple[DeviceName, Device]]] = {}
+    by_place: dict[str, list[tuple[DeviceName, Device]]] = {}
     for published in _newest(world.slices):
         where = published.spec.node_name or f"pool {published.spec.pool.name}"
         for device in published.spec.devices:
             if _selected(published.spec.driver, device, selectors):
                 key = (published.spec.driver, published.spec.pool.name, device.name)
-                found.setdefault(where, []).append((key, device))
-    return tuple(_offer(where, one, found[where], taken) for where in sorted(found)), ""
+                by_place.setdefault(where, []).append((key, device))
+    return tuple(_offer(where, one, by_place[where], taken) for where in sorted(by_place)), ""
 
 
 def _offer(
@@ -201,7 +201,7 @@ def _selected(driver: str, device: Device, selectors: Iterable[Selector]) -> boo
 
 def _held(world: World) -> dict[DeviceName, list[tuple[str, Mapping[str, int]]]]:
     """The pods that have each device (the claim where no pod does), and their part of its capacity."""
-    found: dict[DeviceName, list[tuple[str, Mapping[str, int]]]] = {}
+    holders: dict[DeviceName, list[tuple[str, Mapping[str, int]]]] = {}
     for claim in world.claims:
         meta, status = claim["metadata"], claim.get("status") or {}
         pods = [str(each.get("name")) for each in status.get("reservedFor") or () if each.get("resource") == "pods"]
@@ -210,8 +210,8 @@ def _held(world: World) -> dict[DeviceName, list[tuple[str, Mapping[str, int]]]]
         for given in allocation.devices.results if allocation is not None else ():
             if not given.admin_access:
                 taken = {name: amount.nanos for name, amount in given.consumed_capacity.items()}
-                found.setdefault((given.driver, given.pool, given.device), []).append((who, taken))
-    return found
+                holders.setdefault((given.driver, given.pool, given.device), []).append((who, taken))
+    return holders
 
 
 def _spent(world: World, held: Mapping[DeviceName, object]) -> _Spent:

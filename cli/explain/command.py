@@ -166,15 +166,15 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
 async def _explained(asked: AnswerSource, workload: Workload) -> Json:
     """The explanation, the controller's or one made here, with the facts that a person wants first."""
     answer = await _live(asked, workload)
-    local, found = (None, answer) if isinstance(answer, dict) else (answer, answer.explain(workload))
+    local, explanation = (None, answer) if isinstance(answer, dict) else (answer, answer.explain(workload))
     name = asked.name if local is None else COMPUTED
-    body: Json = {"source": name, "job": _owner_of(workload), **found, "reason": None, "sentence": None}
-    blocked, decision = body.pop("blocked"), found["decision"]
+    body: Json = {"source": name, "job": _owner_of(workload), **explanation, "reason": None, "sentence": None}
+    blocked, decision = body.pop("blocked"), explanation["decision"]
     if decision is not None:
         body["reason"], body["sentence"] = decision["reason"], decision["sentence"]
     if blocked is not None:
         body["reason"], body["sentence"] = blocked["reason"], blocked["sentence"]
-    elif found["state"] in ("Pending", "HeldBack") and (decision is None or decision["rule"] == "fits"):
+    elif explanation["state"] in ("Pending", "HeldBack") and (decision is None or decision["rule"] == "fits"):
         said = _of_status(workload, None)
         body["reason"], body["sentence"] = (
             local.why(workload) if local is not None else (said["reason"], said["sentence"])
@@ -193,11 +193,11 @@ async def _live(asked: AnswerSource, workload: Workload) -> "Json | Offline":
     if not asked.is_live:
         return await asked.offline()
     try:
-        found = await asked.controller.ask("explain", workload=workload.key)
+        answer = await asked.controller.ask("explain", workload=workload.key)
     except UnreachableError as failed:
         return await instead(asked.client, asked.where, failed)
     # The controller has not seen an object that was just made at the API server.
-    return found if found is not None else await asked.offline()
+    return answer if answer is not None else await asked.offline()
 
 
 def _owner_of(workload: Workload) -> str | None:

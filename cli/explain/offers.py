@@ -68,7 +68,7 @@ def by_resource(
     """The offer of each node that has the resource. ``pods``: of all namespaces; None where they may not be read, and
     then holders are those that agents tell of.
     """
-    found = []
+    node_offers = []
     for node in sorted(nodes, key=lambda each: each.metadata.name):
         capacity, offers = (_whole(each, resource) for each in (node.status.capacity, node.status.allocatable))
         if not max(capacity, offers):
@@ -82,8 +82,8 @@ def by_resource(
         made = NodeOffer(
             node=name, offers=offers, free=free, holders=holders, withheld=withheld, closed=closed(pod, node)
         )
-        found.append(made)
-    return tuple(found)
+        node_offers.append(made)
+    return tuple(node_offers)
 
 
 def closed(pod: Pod, node: Node) -> str:
@@ -103,25 +103,25 @@ def _whole(amounts: Mapping[str, object], resource: str) -> int:
 
 
 def _by_requests(resource: str, node: str, pods: Sequence[Pod]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for pod in pods:
         if pod.spec.node_name != node or pod.status.phase in ENDED_PHASES:
             continue
         amount = next((each for name, each in one_pod(pod.spec).items() if name == resource), 0)
         if amount:
-            found[f"{pod.metadata.namespace}/{pod.metadata.name}"] = amount
-    return found
+            amounts[f"{pod.metadata.namespace}/{pod.metadata.name}"] = amount
+    return amounts
 
 
 def _by_agent(resource: str, node: GpuNode | None) -> dict[str, int]:
     if node is None:
         return {}
     named = {uuid for uuid, offers in _units(node) if any(offer.resource == resource for offer in offers)}
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for holder in node.status.holders:
         if holder.physical in named:
-            found[holder.pod_key] = found.get(holder.pod_key, 0) + 1
-    return found
+            counts[holder.pod_key] = counts.get(holder.pod_key, 0) + 1
+    return counts
 
 
 def _withheld(resource: str, node: GpuNode | None, fewer: int) -> Iterator[Withheld]:
@@ -145,7 +145,7 @@ def withheld_by_agent(node: GpuNode) -> dict[str, Withheld]:
     UUID.
     """
     why = {each.device: each.why for each in node.status.withheld}
-    found: dict[str, Withheld] = {}
+    withheld: dict[str, Withheld] = {}
     for device in node.status.devices:
         whole = f"GPU {device.index}"
         instances = device.mig.instances if device.mig is not None else ()
@@ -153,10 +153,10 @@ def withheld_by_agent(node: GpuNode) -> dict[str, Withheld]:
         names += [(one.uuid, f"{one.profile} of {whole}", one.health or device.health) for one in instances]
         for uuid, name, health in names:
             if health is not None and not health.handed_out:
-                found[uuid] = _ailing(name, health)
+                withheld[uuid] = _ailing(name, health)
             elif reason := why.get(uuid) or why.get(device.uuid):
-                found[uuid] = Withheld(device=name, why=reason, until="")
-    return found
+                withheld[uuid] = Withheld(device=name, why=reason, until="")
+    return withheld
 
 
 def _ailing(name: str, health: Health) -> Withheld:

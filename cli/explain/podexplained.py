@@ -109,13 +109,13 @@ async def _refusal(client: Client, pod: Json) -> Json | None:
     if group:
         with suppress(ForbiddenError):
             sisters = [each for each in await namespaced(client, PODS, space) if _group(each) == group]
-    found: list[tuple[Moment, Json]] = []
-    for each in await events_about(client, sisters or [pod], PODS.kind):
-        mine = concerns(each, frozenset({str(pod["metadata"].get("uid"))}), frozenset({_named(pod)}))
-        is_known = each.get("type") == "Warning" or each.get("reportingController") == CONTROLLER
-        if ((mine and is_known) or _lacks_pods(each)) and (moment := moment_of(each)) is not None:
-            found.append((moment, each))
-    last, event = max(found, key=lambda pair: pair[0].at, default=(None, {}))
+    candidates: list[tuple[Moment, Json]] = []
+    for event in await events_about(client, sisters or [pod], PODS.kind):
+        mine = concerns(event, frozenset({str(pod["metadata"].get("uid"))}), frozenset({_named(pod)}))
+        is_known = event.get("type") == "Warning" or event.get("reportingController") == CONTROLLER
+        if ((mine and is_known) or _lacks_pods(event)) and (moment := moment_of(event)) is not None:
+            candidates.append((moment, event))
+    last, event = max(candidates, key=lambda pair: pair[0].at, default=(None, {}))
     if last is None or not (event.get("type") == "Warning" or _lacks_pods(event)):
         return None
     return {"reason": last.what, "sentence": last.text, "since": last.at.isoformat()}

@@ -30,7 +30,7 @@ def parts(body: Json) -> Iterator[RenderableType]:
         yield Text(f"It is held by {', '.join(body['gates'])}: it is scheduled once its gates are lifted")
     if not body["resources"] and not body["claims"]:
         yield Text("It asks for no GPU, neither by resource nor by claim.")
-    told: set[str] = set()
+    shown: set[str] = set()
     asks = [(f"{each['amount']} {each['resource']}", each) for each in body["resources"]]
     asks += [(_of_claim(each), each) for each in body["claims"]]
     for whats, ask in _alike(asks):
@@ -38,7 +38,7 @@ def parts(body: Json) -> Iterator[RenderableType]:
         if ask.get("problem"):
             yield from (Text(what, style="yellow") for what in whats)
         else:
-            yield from _once(_offers(" and for ".join(whats), ask), told)
+            yield from _once(_offers(" and for ".join(whats), ask), shown)
 
 
 def _of_claim(ask: Json) -> str:
@@ -66,13 +66,13 @@ def _answer(ask: Json) -> list[Any]:
     return [bool(ask.get("problem")), *(ask[key] for key in ("nodes", "layout", "coming"))]
 
 
-def _once(parts: Iterator[RenderableType], told: set[str]) -> Iterator[RenderableType]:
+def _once(parts: Iterator[RenderableType], shown: set[str]) -> Iterator[RenderableType]:
     """The parts without sentences that stand above already; tables are whole."""
     for part in parts:
         if isinstance(part, Text):
-            if part.plain in told:
+            if part.plain in shown:
                 continue
-            told.add(part.plain)
+            shown.add(part.plain)
         yield part
 
 
@@ -100,12 +100,12 @@ def _offers(what: str, ask: Json) -> Iterator[RenderableType]:
         cells = (each["node"], str(each["offers"]), str(each["free"]), str(len(each["withheld"])), _held(each))
         made.add_row(*cells, *((each["closed"] or "-",) if closed else ()))
     yield made
-    for each in nodes:
-        for one in each["withheld"]:
+    for node in nodes:
+        for one in node["withheld"]:
             since = time_of(one["since"])
             for_s = f" (for {ago((datetime.now(UTC) - since).total_seconds())})" if since is not None else ""
             until = f", {one['until']}" if one["until"] else ""
-            yield Text(f"{one['device']} of {each['node']} is withheld: {one['why']}{for_s}{until}", style="yellow")
+            yield Text(f"{one['device']} of {node['node']} is withheld: {one['why']}{for_s}{until}", style="yellow")
 
 
 def _layout(remedy: Remedy) -> Iterator[Text]:

@@ -89,12 +89,12 @@ def _checks(body: Json) -> Iterator[Text]:
 def _gang(body: Json) -> Iterator[Text]:
     """What kube-scheduler says of the gang of an admitted workload, while it does not start it."""
     said = {condition["type"]: condition for condition in body["conditions"] or []}
-    told, admitted = said.get(GANG_SCHEDULED), said.get("Admitted")
-    if told is None or admitted is None or told["status"] != "False" or body["state"] != "Admitted":
+    gang, admitted = said.get(GANG_SCHEDULED), said.get("Admitted")
+    if gang is None or admitted is None or gang["status"] != "False" or body["state"] != "Admitted":
         return
     # Times of one writer, as the API server has them: their order is that of their text.
-    if told["lastTransitionTime"] >= admitted["lastTransitionTime"]:
-        yield Text(told["message"], style="red")
+    if gang["lastTransitionTime"] >= admitted["lastTransitionTime"]:
+        yield Text(gang["message"], style="red")
 
 
 def _too_large(body: Json) -> Iterator[Text]:
@@ -115,13 +115,13 @@ def _troubles(troubles: list[Json]) -> Iterator[Text]:
 def _told(body: Json) -> Text | None:
     if body["sentence"]:
         return Text(body["sentence"])
-    said = {
+    messages = {
         condition["type"]: condition.get("message")
         for condition in body["conditions"] or []
         if condition["status"] == "True"
     }
     message = next(
-        (said[type_] for type_ in ("Finished", "Evicted", "Admitted", "QuotaReserved") if said.get(type_)), None
+        (messages[type_] for type_ in ("Finished", "Evicted", "Admitted", "QuotaReserved") if messages.get(type_)), None
     )
     return Text(message) if message is not None else None
 
@@ -179,13 +179,13 @@ def _devices(body: Json) -> list[RenderableType]:
         starts = ", ".join(map(str, slot["starts"]))
         mode = "" if slot["migMode"] else " once its MIG mode is on"
         where = f"GPU {slot['gpu']} of {slot['node']}{mode} (memory slice {starts})"
-        said = f"a layout could make {slot['resource']} on {where}"
-        parts.append(Text(said))
+        sentence = f"a layout could make {slot['resource']} on {where}"
+        parts.append(Text(sentence))
     for drift in body.get("deviceDrift") or ():
-        said = (
+        sentence = (
             f"{drift['pod']} on {drift['node']} holds {_shown(drift['held'])}, planned was {_shown(drift['planned'])}"
         )
-        parts.append(Text(said, style="yellow"))
+        parts.append(Text(sentence, style="yellow"))
     return parts
 
 

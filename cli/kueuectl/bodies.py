@@ -22,7 +22,7 @@ Quotas = dict[str, dict[str, str]]
 
 def quotas(given: Iterable[str]) -> Quotas:
     """The quotas in words such as ``alpha:cpu=9;memory=36Gi``, several of them in one word behind commas."""
-    found: Quotas = {}
+    by_flavor: Quotas = {}
     for word in (word for words in given for word in words.split(",")):
         flavor, colon, rest = word.partition(":")
         if not colon or _NAMED.fullmatch(flavor) is None or not rest:
@@ -31,7 +31,7 @@ def quotas(given: Iterable[str]) -> Quotas:
             resource, equals, amount = part.partition("=")
             if not (resource and equals and amount):
                 raise ValueError(say.bad_amount(part, flavor))
-            if resource in found.setdefault(flavor, {}):
+            if resource in by_flavor.setdefault(flavor, {}):
                 raise ValueError(say.twice(resource, flavor))
             try:
                 nanos = parse_quantity(amount).nanos
@@ -39,8 +39,8 @@ def quotas(given: Iterable[str]) -> Quotas:
                 nanos = -1
             if nanos < 0:
                 raise ValueError(say.no_quantity(amount, resource, flavor))
-            found[flavor][resource] = amount
-    return found
+            by_flavor[flavor][resource] = amount
+    return by_flavor
 
 
 def groups(nominal: Quotas, borrowing: Quotas, lending: Quotas) -> list[Json]:
@@ -91,30 +91,30 @@ def _object(resource: Resource, name: str, spec: Json) -> Json:
 
 def pairs(given: Iterable[str]) -> dict[str, str]:
     """The pairs in words such as ``KEY=VALUE``, several behind commas."""
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     for word in (word for words in given for word in words.split(",")):
         key, equals, value = word.partition("=")
         if not key or not equals:
             raise ValueError(say.bad_pair(word))
-        found[key] = value
-    return found
+        by_key[key] = value
+    return by_key
 
 
 def taints(given: Iterable[str]) -> list[Json]:
     """The taints in words such as ``KEY=VALUE:EFFECT`` or ``KEY:EFFECT``, several behind commas."""
-    found = []
+    parsed = []
     for word in (word for words in given for word in words.split(",")):
         pair, colon, effect = word.rpartition(":")
         key, equals, value = pair.partition("=")
         if not (colon and key) or effect not in _EFFECTS:
             raise ValueError(say.bad_taint(word, ", ".join(_EFFECTS)))
-        found.append({"key": key, **({"value": value} if equals else {}), "effect": effect})
-    return found
+        parsed.append({"key": key, **({"value": value} if equals else {}), "effect": effect})
+    return parsed
 
 
 def tolerations(given: Iterable[str]) -> list[Json]:
     """The tolerations, written like ``taints``; the effect may be missing, which tolerates all of them."""
-    found = []
+    parsed = []
     for word in (word for words in given for word in words.split(",")):
         pair, colon, effect = word.rpartition(":")
         pair = pair if colon else word
@@ -122,5 +122,5 @@ def tolerations(given: Iterable[str]) -> list[Json]:
         if not key or (colon and effect not in _EFFECTS):
             raise ValueError(say.bad_taint(word, ", ".join(_EFFECTS)))
         made: dict[str, Any] = {"key": key, "operator": "Equal" if equals else "Exists"}
-        found.append(made | ({"value": value} if equals else {}) | ({"effect": effect} if colon else {}))
-    return found
+        parsed.append(made | ({"value": value} if equals else {}) | ({"effect": effect} if colon else {}))
+    return parsed

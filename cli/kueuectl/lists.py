@@ -203,18 +203,18 @@ async def _listed(
 
 
 def _told(resource: Resource, objects: Iterable[Json], output: str, parts: Parts) -> None:
-    found = sorted(objects, key=lambda each: (str(each["metadata"].get("namespace", "")), _name(each)))
+    ordered = sorted(objects, key=lambda each: (str(each["metadata"].get("namespace", "")), _name(each)))
     columns, more, cells = parts
     if output == "name":
-        print_names(resource, map(_name, found))
+        print_names(resource, map(_name, ordered))
     elif output not in FOR_PEOPLE:
-        printed({"apiVersion": resource.api_version, "kind": f"{resource.kind}List", "items": found}, output)
-    elif not found:
+        printed({"apiVersion": resource.api_version, "kind": f"{resource.kind}List", "items": ordered}, output)
+    elif not ordered:
         click.echo(f"No {resource.kind} is found.")
     else:
         shown = (*columns, *(more if output == "wide" else ()))
         made = titled(f"{resource.kind}s", *shown)
-        for each in found:
+        for each in ordered:
             made.add_row(*(str(cell) for cell in cells(each)[: len(shown)]))
         show(made, wide=output == "wide")
 

@@ -76,11 +76,11 @@ class KindName(click.ParamType[str]):
         return [CompletionItem(each) for each in (*PLURALS, *ALIASES) if each.startswith(incomplete) and each != "pod"]
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        found = ALIASES.get(str(value), str(value))
-        if found not in PLURALS:
+        plural = ALIASES.get(str(value), str(value))
+        if plural not in PLURALS:
             known = ", ".join(f"{kind} ({short})" for short, kind in sorted(ALIASES.items()) if len(short) == 2)  # noqa: PLR2004
             self.fail(queues.unknown_kind(str(value), known), param, ctx)
-        return found
+        return plural
 
 
 def _passing(verb: str) -> click.Command:

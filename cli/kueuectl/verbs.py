@@ -183,11 +183,11 @@ async def _marked(
 ) -> dict[Marked, str | None]:
     """Each job, each pod of a group, and each Workload that stands for none; with the uid that is meant."""
     if named:
-        found = [await find_workload(client, *place(where, name, namespace)) for name in named]
+        workloads = [await find_workload(client, *place(where, name, namespace)) for name in named]
     else:
-        found = list(await namespaced(client, WORKLOADS, namespace or where.cluster().namespace))
+        workloads = list(await namespaced(client, WORKLOADS, namespace or where.cluster().namespace))
     marked: dict[Marked, str | None] = {}
-    for workload in found:
+    for workload in workloads:
         space = str(workload["metadata"]["namespace"])
         if members := group_pods(workload):
             marked |= {(PODS, space, member): uid_of(workload, member) for member in members}

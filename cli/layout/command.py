@@ -158,16 +158,16 @@ def _read(file: Path) -> Wanted:
 
 def _offline(wanted: Wanted, fleet: Path, names: tuple[str, ...]) -> list[NodePlan]:
     try:
-        found = load_fleet(fleet)
+        loaded = load_fleet(fleet)
     except InputError as wrong:
         raise WrongInputError(str(wrong)) from None
-    known = {each.name for each in found.nodes}
+    known = {each.name for each in loaded.nodes}
     for name in names:
         if name not in known:
             raise WrongInputError(servers.not_in_fleet(name, fleet, ", ".join(sorted(known))))
-    specs = [each for each in found.nodes if each.name in names or not names]
+    specs = [each for each in loaded.nodes if each.name in names or not names]
     labelled = ((spec, {"kubernetes.io/hostname": spec.name, **spec.labels}) for spec in specs)
-    chosen = [hardware(found, spec) for spec, labels in labelled if wanted.found.selects(labels)]
+    chosen = [hardware(loaded, spec) for spec, labels in labelled if wanted.found.selects(labels)]
     return [planned(Seen(node), wanted.layout) for node in chosen]
 
 
@@ -207,11 +207,11 @@ async def _online(client: Client, wanted: Wanted, names: tuple[str, ...]) -> lis
         if name not in told:
             raise click.ClickException(servers.no_gpu_node(name))
     plans = []
-    for found in sorted(gpu_nodes.items, key=lambda gpu_node: gpu_node.node.name):
-        own = labels.get(found.node.name)
-        if own is None or not wanted.found.selects(own) or (names and found.node.name not in names):
+    for gpu_node in sorted(gpu_nodes.items, key=lambda gpu_node: gpu_node.node.name):
+        own = labels.get(gpu_node.node.name)
+        if own is None or not wanted.found.selects(own) or (names and gpu_node.node.name not in names):
             continue
-        made = planned(found, wanted.layout)
+        made = planned(gpu_node, wanted.layout)
         rivals = [other.name for other in others if other.name != wanted.found.name and other.selects(own)]
         if rivals and wanted.manifest is not None:
             problem = f"the GpuLayout {', '.join(rivals)} selects this node too, expected one"

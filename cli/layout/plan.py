@@ -111,11 +111,11 @@ def planned(seen: Seen, layout: GpuLayoutSpec) -> NodePlan:
         mode = wanted.get(gpu.uuid)
         held = {*blocked.get(gpu.uuid, ())}
         if isinstance(mode, Mig):
-            found = _migs_in_the_way(gpu, mode, seen.held)
-            if isinstance(found, str):
-                problems.append(f"{name}: GPU {gpu.index}: {found}")
+            migs = _migs_in_the_way(gpu, mode, seen.held)
+            if isinstance(migs, str):
+                problems.append(f"{name}: GPU {gpu.index}: {migs}")
             else:
-                held |= found
+                held |= migs
                 cut[place] = _as_cut(gpu, mode)
         elif mode is not None:
             cut[place] = msgspec.structs.replace(gpu, mig_enabled=False, mig_instances=())

@@ -69,13 +69,13 @@ def _left(cluster: Cluster) -> Iterator[Told]:
         served = _nodes_of_operator(cluster)
         if on and served and (agents or "devicePlugin" in on):
             yield Told(f"ClusterPolicy {policy['metadata']['name']}", say.still_on(list(on.values()), served))
-    for each in cluster.sets:
-        metadata, status = each["metadata"], each.get("status") or {}
-        count = status.get("currentNumberScheduled" if each["kind"] == "DaemonSet" else "replicas") or 0
-        document = Document("cluster", 1, each)
+    for workload in cluster.sets:
+        metadata, status = workload["metadata"], workload.get("status") or {}
+        count = status.get("currentNumberScheduled" if workload["kind"] == "DaemonSet" else "replicas") or 0
+        document = Document("cluster", 1, workload)
         is_old = metadata.get("namespace") != NAMESPACE and is_replaced(document)
         if is_old and count and (agents or system_of(document) not in _BESIDE):
-            yield Told(f"{each['kind']} {metadata.get('namespace')}/{metadata['name']}", say.still_runs(count))
+            yield Told(f"{workload['kind']} {metadata.get('namespace')}/{metadata['name']}", say.still_runs(count))
     services = [services_of(*place) for place in _deployments(cluster)]
     for each in cluster.webhooks:
         if any(_is_old(webhook, services) for webhook in each.get("webhooks") or ()):
@@ -186,12 +186,12 @@ def _holders(gpu_node: Json) -> set[str]:
 
 def _requests(pod: Json) -> Counter[str]:
     """Devices of NVIDIA's names that the pod's containers ask for; an init container's are free again."""
-    found = Counter[str]()
+    devices = Counter[str]()
     for container in _of(pod, "spec").get("containers") or ():
         for name, amount in _of(container, "resources", "limits").items():
             if name.startswith(_PREFIX):
-                found[name] += _amount(amount)
-    return +found
+                devices[name] += _amount(amount)
+    return +devices
 
 
 def _amount(value: Any) -> int:

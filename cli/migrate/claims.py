@@ -41,12 +41,12 @@ _DONE_ANYHOW: Final = frozenset({"DynamicMIG", "MPSSupport", "NVMLDeviceHealthCh
 def claims(inputs: Inputs) -> Part:
     """NVIDIA's DRA driver as its own chart runs it, and the objects of claims."""
     charts = [each.data for each in inputs.chart("dra-driver")]
-    found = [each for each in inputs.workloads if system_of(each) == "claims"]
-    sets = [each for each in found if is_replaced(each)]
+    programs = [each for each in inputs.workloads if system_of(each) == "claims"]
+    sets = [each for each in programs if is_replaced(each)]
     runs = bool(sets) or any(given(values, "resources.gpus.enabled") is not False for values in charts)
     part = Part(agent=runs)
     objects(inputs, part)
-    for each in found:
+    for each in programs:
         if each not in sets:
             words = say.DOMAINS_CONTROLLER if each.kind == "Deployment" else say.DOMAINS_ALONE
             part.keep(f"{each.kind} {_place(each)[1]}", words)
@@ -144,17 +144,17 @@ def _chart(values: Json, part: Part) -> None:
 
 def objects(inputs: Inputs, part: Part) -> None:
     """Claims, classes, ComputeDomains: what stays, and the configurations that are not served."""
-    kept = Counter[str]()
-    for each in inputs.claims:
-        if each.kind == "ResourceSlice":
+    unchanged = Counter[str]()
+    for document in inputs.claims:
+        if document.kind == "ResourceSlice":
             continue
-        wrong = list(_refused(each))
-        part.loses(Told(f"{each.kind} {_name(each)}", why) for why in wrong)
-        if each.group == "resource.nvidia.com":
-            part.keep(f"{each.kind} {_name(each)}", say.DOMAINS)
+        wrong = list(_refused(document))
+        part.loses(Told(f"{document.kind} {_name(document)}", why) for why in wrong)
+        if document.group == "resource.nvidia.com":
+            part.keep(f"{document.kind} {_name(document)}", say.DOMAINS)
         elif not wrong:
-            kept[each.kind] += 1
-    part.keeps(Told(f"{kind} ({count})", say.CLAIM_OBJECTS) for kind, count in sorted(kept.items()))
+            unchanged[document.kind] += 1
+    part.keeps(Told(f"{kind} ({count})", say.CLAIM_OBJECTS) for kind, count in sorted(unchanged.items()))
 
 
 def _name(document: Document) -> str:

@@ -73,31 +73,31 @@ def migrate(
 
 
 async def _live(where: Where, image: str, nodes: tuple[str, ...], output: str) -> None:
-    found = await read_cluster(where)
-    there = {each.data["metadata"].get("name") for each in found.nodes}
+    cluster = await read_cluster(where)
+    there = {each.data["metadata"].get("name") for each in cluster.nodes}
     for name in nodes:
         if name not in there:
             raise click.BadParameter(given.bad_value(name, "the name of a node of the cluster"), param_hint="--node")
-    _show(_planned(found, image, nodes), output)
+    _show(_planned(cluster, image, nodes), output)
 
 
 async def _check(where: Where, output: str) -> None:
     """Print what is left and what pods miss. Exits with 1 where there is anything, else with 2 where something could
     not be looked at.
     """
-    found = checked(await read_after(where))
+    outcome = checked(await read_after(where))
     if output != "text":
-        printed(found, output)
+        printed(outcome, output)
     for key, heading in say.CHECK_HEADINGS.items() if output == "text" else ():
-        several = getattr(found, key)
+        several = getattr(outcome, key)
         if several:
             click.echo(heading)
-        elif key in say.NOTHING_THERE and not found.unknown:
+        elif key in say.NOTHING_THERE and not outcome.unknown:
             click.echo(say.NOTHING_THERE[key])
         for each in several:
             click.echo(f"  {one_line(each.what)}: {each.why}")
-    if found.left or found.lacking or found.unknown:
-        sys.exit(1 if found.left or found.lacking else 2)
+    if outcome.left or outcome.lacking or outcome.unknown:
+        sys.exit(1 if outcome.left or outcome.lacking else 2)
 
 
 def _planned(found: Inputs, image: str, nodes: tuple[str, ...]) -> MigrationPlan:

@@ -54,11 +54,11 @@ def wrong(inputs: Inputs) -> Iterator[str]:
         yield from _told(values.document, wrong_values(values.document.data, _CHARTS.get(values.chart, {})))
     for each in (*inputs.workloads, *inputs.kueue, *inputs.volcano, *inputs.kai, *inputs.claims):
         yield from _misnamed(each)
-    for each in inputs.workloads:
-        containers = given(each.data, "spec.template.spec.containers")
+    for workload in inputs.workloads:
+        containers = given(workload.data, "spec.template.spec.containers")
         if not containers:
-            yield say.found_expected(each.place(_CONTAINERS), field(_CONTAINERS), "nothing", "a list of containers")
-        yield from _told(each, misfits(containers, _CONTAINER, _CONTAINERS))
+            yield say.found_expected(workload.place(_CONTAINERS), field(_CONTAINERS), "nothing", "a list of containers")
+        yield from _told(workload, misfits(containers, _CONTAINER, _CONTAINERS))
     for one in (*inputs.plugin_files, *inputs.parted_files, *inputs.field_files):
         if not all(map(is_object_name, one.owner)):
             owner = one_line("/".join(one.owner))

@@ -35,27 +35,27 @@ _SHOWN: Final = 5
 
 def gates_of(inputs: Inputs) -> dict[str, bool]:
     """The feature gates that Kueue's chart and its Deployment set."""
-    found: dict[str, bool] = {}
+    by_name: dict[str, bool] = {}
     for document in inputs.chart("kueue"):
         gates = given(document.data, "controllerManager.featureGates")
         for each in gates if isinstance(gates, list) else ():
             if isinstance(each, dict) and each.get("name"):
-                found[str(each["name"])] = bool(each.get("enabled"))
+                by_name[str(each["name"])] = bool(each.get("enabled"))
     for document in _deployments(inputs):
         containers = given(document.data, "spec.template.spec.containers")
         for each in containers if isinstance(containers, list) else ():
-            found |= _gates_in(each.get("args") if isinstance(each, dict) else None)
-    return found
+            by_name |= _gates_in(each.get("args") if isinstance(each, dict) else None)
+    return by_name
 
 
 def _gates_in(arguments: Any) -> dict[str, bool]:
-    found = {}
+    gates = {}
     for word in arguments if isinstance(arguments, list) else ():
         flag, _, text = str(word).partition("=")
         for each in text.split(",") if flag == "--feature-gates" else ():
             name, _, value = each.partition("=")
-            found[name.strip()] = value.strip().lower() == "true"
-    return found
+            gates[name.strip()] = value.strip().lower() == "true"
+    return gates
 
 
 def _deployments(inputs: Inputs) -> list[Document]:
@@ -145,14 +145,14 @@ def _chart(values: Json, part: Part) -> None:
 
 def _objects(inputs: Inputs, part: Part) -> None:
     names = defaultdict[str, list[str]](list)
-    for each in inputs.kueue:
-        name = str(each.data["metadata"].get("name"))
-        if each.kind in _MULTI:
-            part.lose(f"{each.kind} {name}", say.NO_MULTIKUEUE)
-        elif each.kind == "AdmissionCheck" and given(each.data, "spec.controllerName") == _MULTI_CHECK:
+    for document in inputs.kueue:
+        name = str(document.data["metadata"].get("name"))
+        if document.kind in _MULTI:
+            part.lose(f"{document.kind} {name}", say.NO_MULTIKUEUE)
+        elif document.kind == "AdmissionCheck" and given(document.data, "spec.controllerName") == _MULTI_CHECK:
             part.lose(f"AdmissionCheck {name}", say.NO_MULTIKUEUE)
         else:
-            names[each.kind].append(name)
+            names[document.kind].append(name)
     part.keeps(Told(several(kind, found), say.SAME_OBJECT) for kind, found in names.items())
 
 
@@ -180,11 +180,11 @@ def _steps(sets: list[Document], charts: list[Document], part: Part, *, is_live:
     """
     places: list[tuple[str, str, int | None]] = [
         (
-            str(each.data["metadata"].get("namespace") or "default"),
-            str(each.data["metadata"]["name"]),
-            replicas_of(each),
+            str(document.data["metadata"].get("namespace") or "default"),
+            str(document.data["metadata"]["name"]),
+            replicas_of(document),
         )
-        for each in sets
+        for document in sets
     ]
     places = places or [(*_usual(charts), None)]
     services = "|".join(services_of(space, [name]) for space, name, _ in places)

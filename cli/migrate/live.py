@@ -68,7 +68,7 @@ async def read_cluster(where: Where) -> Inputs:
 
     Raises WrongInputError with a line for each kind that may not be listed, or for each object that cannot be read.
     """
-    found, refused = Inputs(is_live=True), list[str]()
+    inputs, refused = Inputs(is_live=True), list[str]()
     async with opened(where) as client:
         number = 0
         for resource in KINDS:
@@ -76,13 +76,13 @@ async def read_cluster(where: Where) -> Inputs:
                 number += 1
                 document = Document(_FILE, number, data)
                 if data["metadata"].get("namespace") != NAMESPACE or is_ours(document):
-                    sort_in(document, found)
+                    sort_in(document, inputs)
     if refused:
         raise WrongInputError("\n".join(map(say.may_not_list, refused)))
-    judge_kueue(found)
-    if found.unreadable:
-        raise WrongInputError("\n".join(f"{each.place()}: found no object" for each in found.unreadable))
-    return found
+    judge_kueue(inputs)
+    if inputs.unreadable:
+        raise WrongInputError("\n".join(f"{each.place()}: found no object" for each in inputs.unreadable))
+    return inputs
 
 
 async def read_after(where: Where) -> Cluster:

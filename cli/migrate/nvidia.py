@@ -117,17 +117,17 @@ def _contents(files: Iterable[Text], part: Part) -> None:
     """What the chart has to know of the plugin's files, and the keys that have no effect."""
     roots = set[str]()
     for one in files:
-        found, warnings = parse_plugin(one.text, "-")
+        settings, warnings = parse_plugin(one.text, "-")
         part.loses(Told(one.whose, _sentence(line)) for line in warnings)
-        replication = found.get("layout.replication")
+        replication = settings.get("layout.replication")
         if isinstance(replication, Replication) and replication.mode is SharingMode.MPS:
             part.take("mps.enabled", True)
-            if "mps_root" in found and is_mps_root(str(found["mps_root"])):
-                part.take("mps.root", str(found["mps_root"]))
-        if found.get("allocation.pass_device_specs"):
+            if "mps_root" in settings and is_mps_root(str(settings["mps_root"])):
+                part.take("mps.root", str(settings["mps_root"]))
+        if settings.get("allocation.pass_device_specs"):
             part.take("compatWithCPUManager", True)
-        if "driver.driver_root" in found:
-            roots.add(str(found["driver.driver_root"]))
+        if "driver.driver_root" in settings:
+            roots.add(str(settings["driver.driver_root"]))
     if len(roots) == 1 and (root := roots.pop()).startswith("/"):
         part.take("nvidiaDriverRoot", root)
 
@@ -272,7 +272,7 @@ def _programs(sets: list[Document], inputs: Inputs, files: Collection[str]) -> P
 
 def _stops(sets: list[Document], plugin: list[Document], part: Part) -> None:
     """The steps that stop the programs: by their DaemonSets, else by the names that the plugin's chart gives them."""
-    found = [
+    programs = [
         (system_of(each) or "", str(each.data["metadata"].get("namespace") or "default"),
          str(each.data["metadata"]["name"])) for each in sets
     ]  # fmt: skip
@@ -280,12 +280,12 @@ def _stops(sets: list[Document], plugin: list[Document], part: Part) -> None:
         space, name = _DEFAULT_PLUGIN
         values = [each.data for each in plugin]
         if any(given(each, "devicePlugin.enabled") is not False for each in values):
-            found.append(("plugin", space, name))
+            programs.append(("plugin", space, name))
             if given(part.values, "mps.enabled"):
-                found.append(("mps", space, f"{name}-mps-control-daemon"))
+                programs.append(("mps", space, f"{name}-mps-control-daemon"))
         if any(given(each, "gfd.enabled") for each in values):
-            found.append(("discovery", space, f"{name}-gpu-feature-discovery"))
-    for system, space, name in sorted(found, key=lambda each: _ORDER.index(each[0])):
+            programs.append(("discovery", space, f"{name}-gpu-feature-discovery"))
+    for system, space, name in sorted(programs, key=lambda each: _ORDER.index(each[0])):
         step = held(say.stop_set(_PROGRAMS[system], name), space, name)
         if system in _FIRST:
             part.before(step)
@@ -295,14 +295,14 @@ def _stops(sets: list[Document], plugin: list[Document], part: Part) -> None:
 
 def _mounted_by(sets: list[Document]) -> set[tuple[str, ...]]:
     """Namespace and name of the ConfigMaps that DaemonSets mount."""
-    found = set[tuple[str, ...]]()
+    config_maps = set[tuple[str, ...]]()
     for each in sets:
         space = str(each.data["metadata"].get("namespace") or "default")
         volumes = given(each.data, "spec.template.spec.volumes")
         for volume in volumes if isinstance(volumes, list) else ():
             name = given(volume, "configMap.name") if isinstance(volume, dict) else None
-            found |= {(space, str(name))} if name else set()
-    return found
+            config_maps |= {(space, str(name))} if name else set()
+    return config_maps
 
 
 def _chosen_files(document: Document, inputs: Inputs, part: Part) -> None:
@@ -358,12 +358,12 @@ def _plugin_values(values: Json, part: Part) -> None:
     part.tolerates(values.get("tolerations"))
     if "affinity" in values and not values["affinity"]:
         part.take("affinity", None)
-    found = [("DEVICE_DISCOVERY_STRATEGY", values.get("deviceDiscoveryStrategy"))]
-    found += [("GFD_NO_TIMESTAMP", given(values, "gfd.noTimestamp")), ("GFD_SLEEP_INTERVAL", given(values, "gfd.sleepInterval"))]  # noqa: E501  # fmt: skip
-    if found[0][1] == "tegra":
+    chosen = [("DEVICE_DISCOVERY_STRATEGY", values.get("deviceDiscoveryStrategy"))]
+    chosen += [("GFD_NO_TIMESTAMP", given(values, "gfd.noTimestamp")), ("GFD_SLEEP_INTERVAL", given(values, "gfd.sleepInterval"))]  # noqa: E501  # fmt: skip
+    if chosen[0][1] == "tegra":
         part.lose("device plugin's chart: deviceDiscoveryStrategy", say.TEGRA)
-        found = found[1:]
-    env = [{"name": name, "value": _text(value)} for name, value in found if value is not None]
+        chosen = chosen[1:]
+    env = [{"name": name, "value": _text(value)} for name, value in chosen if value is not None]
     variables(
         "device plugin's chart: devicePlugin.containers.main.env",
         given(values, "devicePlugin.containers.main.env"),
@@ -378,18 +378,18 @@ def _text(value: Any) -> str:
 
 def variables(where: str, env: Any, part: Part) -> None:
     """A container's variables: those that the agent reads become its own, others are named."""
-    found = []
+    own = []
     # The last value of a name that is given twice holds.
     last = {each.get("name"): each for each in env or () if isinstance(each, dict)}
-    for each in last.values():
-        name = each.get("name")
+    for variable in last.values():
+        name = variable.get("name")
         if not name or name in ANYHOW:
             continue
-        if given(each, "valueFrom.fieldRef"):
+        if given(variable, "valueFrom.fieldRef"):
             # It tells a program about its own pod.
             continue
-        value = str(each.get("value") or "")
-        if name in INSIDE or name.startswith(SET_BY_CHART) or "valueFrom" in each:
+        value = str(variable.get("value") or "")
+        if name in INSIDE or name.startswith(SET_BY_CHART) or "valueFrom" in variable:
             part.lose(f"{where}[{name}]", say.variable_set(name))
         elif name in VALUES:
             _value(f"{where}[{name}]", name, value, part)
@@ -398,8 +398,8 @@ def variables(where: str, env: Any, part: Part) -> None:
         elif not fits(name, value):
             part.lose(f"{where}[{name}]", say.variable_unfit(expected(name)))
         else:
-            found.append({"name": name, "value": value})
-    part.runs_with(found)
+            own.append({"name": name, "value": value})
+    part.runs_with(own)
 
 
 def _value(where: str, name: str, value: str, part: Part) -> None:
@@ -470,13 +470,13 @@ def _containers(document: Document, part: Part) -> None:
     """
     spec = document.data["spec"]["template"]["spec"]
     moot = _BY_MANAGER if config_managers(document) else ()
-    for each in spec.get("containers") or ():
-        if is_config_manager(each):
+    for container in spec.get("containers") or ():
+        if is_config_manager(container):
             continue
-        where = f"DaemonSet {document.data['metadata']['name']}: {each.get('name')}"
+        where = f"DaemonSet {document.data['metadata']['name']}: {container.get('name')}"
         own = Part()
-        arguments(f"{where}: args", each.get("args"), own)
-        variables(f"{where}: env", [one for one in _listed(each.get("env")) if one.get("name") not in moot], own)
+        arguments(f"{where}: args", container.get("args"), own)
+        variables(f"{where}: env", [one for one in _listed(container.get("env")) if one.get("name") not in moot], own)
         part.loses(own.lost)
         part.loses(differing(part.values, own.values, where))
         part.values = merged([part.values, own.values])

@@ -61,11 +61,11 @@ ClusterPolicy. A null takes a default away, as in Helm.
 
 
 def _over(defaults: Json, given: Json) -> Json:
-    found = defaults | given
+    merged = defaults | given
     for key, value in defaults.items():
         if isinstance(value, dict) and isinstance(given.get(key), dict):
-            found[key] = _over(value, given[key])
-    return found
+            merged[key] = _over(value, given[key])
+    return merged
 
 
 def policy_of_chart(values: Document) -> Document:
@@ -94,34 +94,34 @@ def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -
     """
     spec = document.data.get("spec") or {}
     space = _namespace(document.data)
-    found = taken(spec)
+    mapped = taken(spec)
     serves = _of(spec, "devicePlugin").get("enabled") is not False
     place = {"nodeSelector": {_PLUGIN_ON: "false"}} if nodes else {"affinity": _served(spec)}
-    part = Part(found.values | (place if serves else {}), agent=serves)
+    part = Part(mapped.values | (place if serves else {}), agent=serves)
     for key in _OF_DEVICES if not serves else ():
         part.drop(key)
     _files(spec, space, inputs, part)
-    part.loses(_lost(spec, found, ROWS))
+    part.loses(_lost(spec, mapped, ROWS))
     part.keeps(_kept(spec, ROWS))
     name, enabled = document.data["metadata"]["name"], {each: _of(spec, each).get("enabled") for each in PARTS}
     on = {each: words for each, words in PARTS.items() if enabled[each] is not False}
     for node in nodes:
-        for each, (words, label) in on.items():
+        for component, (words, label) in on.items():
             key, do = f"nvidia.com/gpu.deploy.{label}", say.leave_node(words, node)
             before = _label_of(inputs, node, key)
-            if each == "devicePlugin":
+            if component == "devicePlugin":
                 part.after(handed_over(do, node, key, _PLUGIN_PODS, space, before))
-            elif serves and each in _FIRST:
+            elif serves and component in _FIRST:
                 part.after(labelled(do, node, key, "false", before))
             else:
-                part.follow(f"spec.{each}", labelled(do, node, key, "false", before))
-    for each, (words, _) in on.items() if not nodes else ():
-        ends = (_PLUGIN_PODS, space) if each == "devicePlugin" else None
-        step = _switched(words, "clusterpolicies.nvidia.com", name, each, enabled[each], ends)
-        if serves and each in _FIRST:
+                part.follow(f"spec.{component}", labelled(do, node, key, "false", before))
+    for component, (words, _) in on.items() if not nodes else ():
+        ends = (_PLUGIN_PODS, space) if component == "devicePlugin" else None
+        step = _switched(words, "clusterpolicies.nvidia.com", name, component, enabled[component], ends)
+        if serves and component in _FIRST:
             part.before(step)
         else:
-            part.follow(f"spec.{each}", step)
+            part.follow(f"spec.{component}", step)
     if "migManager" in on and "mig" not in part.values and not nodes:
         # The operator goes on marking nodes for its MIG manager, which is off.
         part.runs_with([{"name": _MIG_MANAGER, "value": MigManager.AGENT.value}])
@@ -187,9 +187,9 @@ def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> P
     """
     spec = document.data.get("spec") or {}
     space = _namespace(document.data)
-    found = cluster_taken(spec)
+    mapped = cluster_taken(spec)
     value = "false" if nodes else MOVED
-    part = Part(found.values | {"nodeSelector": {CLAIMS_ON: value}}, agent=True)
+    part = Part(mapped.values | {"nodeSelector": {CLAIMS_ON: value}}, agent=True)
     serve(part)
     exporter = _of(spec, "dcgmExporter")
     if name := _of(exporter, "config").get("name"):
@@ -197,7 +197,7 @@ def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> P
     driver = _of(spec, "draDriver")
     plugin = _of(driver, "gpus", "kubeletPlugin")
     variables("spec.draDriver.gpus.kubeletPlugin.env", plugin.get("env"), part)
-    part.loses(_lost(spec, found, CLUSTER_ROWS))
+    part.loses(_lost(spec, mapped, CLUSTER_ROWS))
     part.keeps(_kept(spec, CLUSTER_ROWS))
     gates("spec.draDriver.featureGates", driver.get("featureGates"), part)
     if _of(driver, "computeDomains").get("enabled") is not False:

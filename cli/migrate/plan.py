@@ -81,16 +81,16 @@ def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> 
     if inputs.release and agent:
         _fits(values, inputs.release)
     lost = [each for part in parts for each in part.lost]
-    kept = [each for part in parts for each in part.kept]
+    staying = [each for part in parts for each in part.kept]
     if inputs.release:
-        kept += [Told(_RELEASE, say.UPGRADED)]
-        kept += [Told(_CONTROLLER, say.POLICY_STAYS)] if _has_controller(inputs) else []
+        staying += [Told(_RELEASE, say.UPGRADED)]
+        staying += [Told(_CONTROLLER, say.POLICY_STAYS)] if _has_controller(inputs) else []
     elif not agent:
-        kept.append(Told(say.GPUS_ON_NODES, say.AGENT_WAITS))
-        kept += [Told(what, say.GOES_ON) for part in parts for what, _ in part.followers]
+        staying.append(Told(say.GPUS_ON_NODES, say.AGENT_WAITS))
+        staying += [Told(what, say.GOES_ON) for part in parts for what, _ in part.followers]
     plan = MigrationPlan(
         values, _steps(parts, values, inputs, agent=agent, nodes=nodes), list(dict.fromkeys(lost)),
-        list(dict.fromkeys(kept)),
+        list(dict.fromkeys(staying)),
     )  # fmt: skip
     plan.validate()
     return plan
@@ -139,20 +139,20 @@ def _image(reference: str) -> dict[str, str]:
 
 
 def _parts(inputs: Inputs, nodes: tuple[str, ...]) -> list[Part]:
-    found: list[Part] = []
+    parts: list[Part] = []
     policy, cluster = obeyed(policies_of(inputs)), obeyed(inputs.gpu_clusters)
     if policy is not None:
-        found += with_operator(policy, inputs, nodes)
+        parts += with_operator(policy, inputs, nodes)
     elif cluster is not None:
-        found.append(gpu_cluster(cluster, inputs, nodes))
+        parts.append(gpu_cluster(cluster, inputs, nodes))
     else:
-        found.append(programs(inputs))
+        parts.append(programs(inputs))
     if cluster is None:
-        found.append(claims(inputs))
-    found += [kueue(inputs), foreign("volcano", inputs), foreign("kai", inputs)]
-    found = [each for each in found if not each.is_empty]
+        parts.append(claims(inputs))
+    parts += [kueue(inputs), foreign("volcano", inputs), foreign("kai", inputs)]
+    parts = [each for each in parts if not each.is_empty]
     more = [node_labels(inputs), beside(inputs)]
-    return [*found, *(each for each in more if not each.is_empty)] if found else []
+    return [*parts, *(each for each in more if not each.is_empty)] if parts else []
 
 
 def _labels(inputs: Inputs) -> dict[str, str] | None:

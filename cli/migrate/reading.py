@@ -27,21 +27,21 @@ def read_inputs(manifests: Iterable[Path]) -> Inputs:
 
     Raises WrongInputError with a line for each problem.
     """
-    found, errors = Inputs(), list[str]()
+    inputs, errors = Inputs(), list[str]()
     for path in manifests:
         try:
             for file in files_of(path):
-                errors += _read(file, found, may_be_empty=file != path)
+                errors += _read(file, inputs, may_be_empty=file != path)
         except InputError as wrong:
             errors += wrong.lines
     errors += [
-        f"{each.place()}: found {_keys(each.data)}, expected {say.ANY_INPUT}. Correct it" for each in found.unreadable
+        f"{each.place()}: found {_keys(each.data)}, expected {say.ANY_INPUT}. Correct it" for each in inputs.unreadable
     ]
     if errors:
         raise WrongInputError("\n".join(in_order(errors)))
-    judge_kueue(found)
-    note(map(_passed_over, found.others))
-    return found
+    judge_kueue(inputs)
+    note(map(_passed_over, inputs.others))
+    return inputs
 
 
 def _keys(data: Mapping[str, Any]) -> str:

@@ -240,13 +240,13 @@ def _scaled(do: str, names: str, back: str, at: str) -> Step:
     keeps the replicas that the first one found.
     """
     key = REPLICAS_BEFORE.replace(".", r"\.")
-    kept = f"$(kubectl get $name {at} -o jsonpath='{{.metadata.annotations.{key}}}')"
+    noted = f"$(kubectl get $name {at} -o jsonpath='{{.metadata.annotations.{key}}}')"
     return Step(
         do,
-        f'for name in {names}; do test -n "{kept}" || kubectl annotate $name {at}'
+        f'for name in {names}; do test -n "{noted}" || kubectl annotate $name {at}'
         f' {REPLICAS_BEFORE}="$(kubectl get $name {at} -o jsonpath={{.spec.replicas}})"'
         f" && kubectl scale $name {at} --replicas=0 || exit; done",
-        f'for name in {back}; do replicas="{kept}";'
+        f'for name in {back}; do replicas="{noted}";'
         f' test -z "$replicas" || kubectl scale $name {at} --replicas="$replicas" || exit; done;'
         f" for name in {back}; do kubectl rollout status $name {at} --timeout={_ENDS}"
         f" && kubectl annotate $name {at} {REPLICAS_BEFORE}- || exit; done",
@@ -302,12 +302,12 @@ def conversion_kept(do: str, group: str) -> Step:
     """
     names = f"$(kubectl get crd -o name | grep {shlex.quote(rf'[.]{group}$')})"
     key = CONVERSION_BEFORE.replace(".", r"\.")
-    kept = f"$(kubectl get $crd -o jsonpath='{{.metadata.annotations.{key}}}')"
+    noted = f"$(kubectl get $crd -o jsonpath='{{.metadata.annotations.{key}}}')"
     return Step(
         do,
-        f'for crd in {names}; do test -n "{kept}" || kubectl annotate $crd'
+        f'for crd in {names}; do test -n "{noted}" || kubectl annotate $crd'
         f' {CONVERSION_BEFORE}="$(kubectl get $crd -o jsonpath={{.spec.conversion}})" || exit; done',
-        f'for crd in {names}; do conversion="{kept}"; test -z "$conversion" || {{ kubectl patch $crd --type merge -p'
+        f'for crd in {names}; do conversion="{noted}"; test -z "$conversion" || {{ kubectl patch $crd --type merge -p'
         f' "{{\\"spec\\":{{\\"conversion\\":$conversion}}}}"'
         f" && kubectl annotate $crd {CONVERSION_BEFORE}-; }} || exit; done",
     )

@@ -141,30 +141,30 @@ class Taken(Struct):
 
 def taken(spec: Json) -> Taken:
     """The values that a ClusterPolicy's ``spec`` becomes. All its values are allowed; null counts as not given."""
-    found = Taken()
-    _devices(spec, found)
-    _paths(spec, found)
-    _daemonsets(_of(spec, "daemonsets"), found)
+    mapped = Taken()
+    _devices(spec, mapped)
+    _paths(spec, mapped)
+    _daemonsets(_of(spec, "daemonsets"), mapped)
     if _is_on(spec, "devicePlugin"):
-        _plugin(_of(spec, "devicePlugin"), found)
+        _plugin(_of(spec, "devicePlugin"), mapped)
     if _is_on(spec, "dcgmExporter"):
-        _exporter(_of(spec, "dcgmExporter"), found)
-    if variables := list(_variables(spec, found)):
-        found.values["env"] = variables
-    return found
+        _exporter(_of(spec, "dcgmExporter"), mapped)
+    if variables := list(_variables(spec, mapped)):
+        mapped.values["env"] = variables
+    return mapped
 
 
 def cluster_taken(spec: Json) -> Taken:
     """Values that a GPUCluster's ``spec`` becomes, but for what is about its DRA driver alone."""
-    found = Taken()
-    _paths(spec, found)
-    _daemonsets(_of(spec, "daemonsets"), found)
+    mapped = Taken()
+    _paths(spec, mapped)
+    _daemonsets(_of(spec, "daemonsets"), mapped)
     if _is_on(spec, "dcgmExporter"):
-        _exporter(_of(spec, "dcgmExporter"), found)
+        _exporter(_of(spec, "dcgmExporter"), mapped)
     only = {"dcgmExporter": _of(spec, "dcgmExporter")}
-    if variables := list(_variables(only, found)):
-        found.values["env"] = variables
-    return found
+    if variables := list(_variables(only, mapped)):
+        mapped.values["env"] = variables
+    return mapped
 
 
 def is_mps_root(path: str) -> bool:
@@ -270,14 +270,14 @@ def _exporter(exporter: Json, found: Taken) -> None:
     metrics: Json = {}
     if exporter.get("hostPID") is not None:
         metrics["hostPID"] = exporter["hostPID"]
-    given = _of(exporter, "serviceMonitor")
-    if given.get("enabled"):
+    service_monitor = _of(exporter, "serviceMonitor")
+    if service_monitor.get("enabled"):
         monitor: Json = {"enabled": True}
-        if given.get("additionalLabels"):
-            monitor["labels"] = {key: word or "" for key, word in given["additionalLabels"].items()}
-        if is_interval(given.get("interval") or ""):
-            monitor["interval"] = given["interval"]
-        elif given.get("interval"):
+        if service_monitor.get("additionalLabels"):
+            monitor["labels"] = {key: word or "" for key, word in service_monitor["additionalLabels"].items()}
+        if is_interval(service_monitor.get("interval") or ""):
+            monitor["interval"] = service_monitor["interval"]
+        elif service_monitor.get("interval"):
             found.lost.append(("dcgmExporter.serviceMonitor.interval", say.INTERVAL))
         metrics["serviceMonitor"] = monitor
     if metrics:
@@ -293,19 +293,19 @@ def _variables(spec: Json, found: Taken) -> Iterator[Json]:
     for part in PARTS:
         if part == "migManager" or not _is_on(spec, part):
             continue
-        for each in _of(spec, part).get("env") or []:
-            name = (each or {}).get("name") or ""
+        for variable in _of(spec, part).get("env") or []:
+            name = (variable or {}).get("name") or ""
             if name in seen or name in ANYHOW or not name:
                 continue
             seen.add(name)
             if name in VALUES:
-                _set(f"{part}.env[{name}]", name, each.get("value") or "", found)
+                _set(f"{part}.env[{name}]", name, variable.get("value") or "", found)
             elif name in INSIDE or name.startswith(SET_BY_CHART):
                 found.lost.append((f"{part}.env[{name}]", say.variable_set(name)))
-            elif name in READ and not fits(name, each.get("value") or ""):
+            elif name in READ and not fits(name, variable.get("value") or ""):
                 found.lost.append((f"{part}.env[{name}]", say.variable_unfit(expected(name))))
             elif name in READ:
-                yield {"name": name, "value": each.get("value") or ""}
+                yield {"name": name, "value": variable.get("value") or ""}
             else:
                 found.lost.append((f"{part}.env[{name}]", say.variable_unread(name)))
 

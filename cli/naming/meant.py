@@ -40,14 +40,14 @@ async def meant(
 
 async def meant_or_there(client: Client, resource: Resource, name: str) -> str:
     """The line of ``meant`` for an object of the whole cluster; where no name is near, the names that there are."""
-    found = await _names(client, resource, None, _own_name)
-    if found is None:
+    names = await _names(client, resource, None, _own_name)
+    if names is None:
         return ""
-    if near := _near(name, found):
+    if near := _near(name, names):
         return near
-    more = len(found) - _SHOWN
-    shown = ", ".join(sorted(found)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-    return f". There are: {shown}" if found else ". There is none"
+    more = len(names) - _SHOWN
+    shown = ", ".join(sorted(names)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f". There are: {shown}" if names else ". There is none"
 
 
 async def meant_elsewhere(
@@ -95,11 +95,11 @@ async def listed(client: Client, resource: Resource, namespace: str | None) -> l
     """The metadata of the kind's objects, at most as many as are compared. Raises KubeError."""
     import msgspec
 
-    found: list[Json] = []
+    objects: list[Json] = []
     pages = client.list_pages(resource, msgspec.json.decode, Selection(namespace=namespace), metadata_only=True)
     async for page in pages:
-        found += page.items
-        if len(found) >= _MOST:
+        objects += page.items
+        if len(objects) >= _MOST:
             break
     await pages.aclose()
-    return found
+    return objects

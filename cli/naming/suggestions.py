@@ -69,24 +69,24 @@ def workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
     space, slash, _bare = incomplete.rpartition("/")
     if slash:
         return _matching((f"{space}/{name}" for name in _jobs(ctx, space)), incomplete)
-    found = _jobs(ctx, _space(ctx, _resource("workloads")))
+    candidates = _jobs(ctx, _space(ctx, _resource("workloads")))
     if incomplete and not _given(ctx, "namespace"):
         namespaces = _matching(map(_name, _read(ctx, _resource("namespaces"), None)), incomplete)
-        found |= {f"{other}/{name}" for other in namespaces[:_MOST_SPACES] for name in _jobs(ctx, other)}
-    return _matching(found, incomplete)
+        candidates |= {f"{other}/{name}" for other in namespaces[:_MOST_SPACES] for name in _jobs(ctx, other)}
+    return _matching(candidates, incomplete)
 
 
 def workloads_and_pods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The names that ``workloads`` gives, and pod/NAME once the word for a pod is begun."""
     space, slash, _bare = incomplete.rpartition("/")
     word = space if slash else "pod"
-    found: list[str] = []
+    candidates: list[str] = []
     if word in _POD_WORDS and incomplete and f"{word}/".startswith(incomplete[: len(word) + 1]):
         pods = _resource("pods")
-        found = [f"{word}/{_name(each)}" for each in _read(ctx, pods, _space(ctx, pods))]
+        candidates = [f"{word}/{_name(each)}" for each in _read(ctx, pods, _space(ctx, pods))]
         if slash:
-            return _matching(found, incomplete)
-    return _matching([*found, *workloads(ctx, param, incomplete)], incomplete)
+            return _matching(candidates, incomplete)
+    return _matching([*candidates, *workloads(ctx, param, incomplete)], incomplete)
 
 
 def gpus_of_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -102,12 +102,12 @@ def gpus_of_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> lis
 
 def _jobs(ctx: click.Context, namespace: str | None) -> set[str]:
     """The names of Workloads and of the jobs that they stand for."""
-    found: set[str] = set()
+    candidates: set[str] = set()
     for each in _read(ctx, _resource("workloads"), namespace):
-        found.add(_name(each))
+        candidates.add(_name(each))
         owners = each["metadata"].get("ownerReferences") or []
-        found.update(str(owner["name"]) for owner in owners if owner.get("controller"))
-    return found
+        candidates.update(str(owner["name"]) for owner in owners if owner.get("controller"))
+    return candidates
 
 
 def kubectls(plural: str) -> Complete:
@@ -118,14 +118,14 @@ def kubectls(plural: str) -> Complete:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         from cli.kubectlwords import read
 
-        found = read(tuple(map(str, ctx.params.get(param.name or "") or ())))
-        ctx.params |= {"namespace": found.namespace, "context": found.context, "everywhere": found.everywhere}
-        ctx.params["kubeconfigs"] = (Path(found.kubeconfig),) if found.kubeconfig else None
-        if found.lacks == "namespace":
+        typed = read(tuple(map(str, ctx.params.get(param.name or "") or ())))
+        ctx.params |= {"namespace": typed.namespace, "context": typed.context, "everywhere": typed.everywhere}
+        ctx.params["kubeconfigs"] = (Path(typed.kubeconfig),) if typed.kubeconfig else None
+        if typed.lacks == "namespace":
             return names("namespaces")(ctx, param, incomplete)
-        if found.lacks == "context":
+        if typed.lacks == "context":
             return contexts(ctx, param, incomplete)
-        return [] if found.lacks else names(plural)(ctx, param, incomplete)
+        return [] if typed.lacks else names(plural)(ctx, param, incomplete)
 
     return complete
 

@@ -169,16 +169,16 @@ def application_faults(report: NodeReport) -> Table | None:
         return None
     index = {gpu.uuid: str(gpu.index) for gpu in report.node.gpus}
     table = titled("Application faults", "GPU", "XID", "times", "last", "at fault", prose("under"), less("serial", 2))
-    for each in sorted(report.application_faults, key=lambda each: (each.gpu not in index, index.get(each.gpu, ""))):
-        at_fault = {Culprit.PROGRAM: "the program", Culprit.GPU: "the GPU"}.get(each.culprit, "-")
+    for fault in sorted(report.application_faults, key=lambda each: (each.gpu not in index, index.get(each.gpu, ""))):
+        at_fault = {Culprit.PROGRAM: "the program", Culprit.GPU: "the GPU"}.get(fault.culprit, "-")
         table.add_row(
-            index.get(each.gpu, each.gpu),
-            str(each.xid),
-            str(each.count),
-            ago(report.now_s - each.last_s),
+            index.get(fault.gpu, fault.gpu),
+            str(fault.xid),
+            str(fault.count),
+            ago(report.now_s - fault.last_s),
             at_fault,
-            ", ".join(each.programs) or "-",
-            each.serial,
+            ", ".join(fault.programs) or "-",
+            fault.serial,
         )
     return table
 

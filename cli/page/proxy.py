@@ -87,11 +87,11 @@ class PageProxy:
         return f"tessera-page-{self.port}"
 
     async def _open(self, request: web.Request) -> web.Response:
-        given, ticket = request.match_info["ticket"], self._ticket
+        presented, ticket = request.match_info["ticket"], self._ticket
         if (
             request.host != f"{HOST}:{self.port}"
             or ticket is None
-            or not hmac.compare_digest(given.encode(), ticket.encode())
+            or not hmac.compare_digest(presented.encode(), ticket.encode())
         ):
             return _denied()
         self._ticket = None

@@ -180,14 +180,14 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 def _pod(job: Json, index: int, now_s: float) -> Create:
     """A pod as the Job controller makes it."""
     meta, template = job["metadata"], job["spec"]["template"]
-    told, name = template.get("metadata") or {}, f"{meta['name']}-{index}-{int(now_s * 1000) % 36**5:06x}"
+    template_meta, name = template.get("metadata") or {}, f"{meta['name']}-{index}-{int(now_s * 1000) % 36**5:06x}"
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"], "controller": True}
     labels = {"batch.kubernetes.io/job-name": meta["name"], "job-name": meta["name"], _INDEX: str(index)}
     metadata = {
         "name": name,
         "namespace": meta["namespace"],
-        "labels": {**(told.get("labels") or {}), **labels},
-        "annotations": {**(told.get("annotations") or {}), _INDEX: str(index)},
+        "labels": {**(template_meta.get("labels") or {}), **labels},
+        "annotations": {**(template_meta.get("annotations") or {}), _INDEX: str(index)},
         "ownerReferences": [owner],
         "creationTimestamp": stamp(now_s),
     }
@@ -222,11 +222,11 @@ def _has(job: Json, condition: str) -> bool:
 
 
 def _gpus(pod: Json) -> int:
-    found = 0
+    count = 0
     for container in pod["spec"]["containers"]:
         resources = container.get("resources") or {}
-        found += int((resources.get("limits") or resources.get("requests") or {}).get(GPU, 0))
-    return found
+        count += int((resources.get("limits") or resources.get("requests") or {}).get(GPU, 0))
+    return count
 
 
 def _uid(body: Json) -> str:

@@ -95,11 +95,11 @@ class Stage:
 
     def _measure(self, now_s: float) -> None:
         """Measure all GPUs. In a cluster Prometheus has these figures from the agents."""
-        found: dict[str, Figures] = {}
+        figures: dict[str, Figures] = {}
         for agent in self.agents:
-            found |= agent.figures(self.holders(agent.name), now_s)
-        if found != self.figures:
-            self.figures = found
+            figures |= agent.figures(self.holders(agent.name), now_s)
+        if figures != self.figures:
+            self.figures = figures
 
     def holders(self, node: str) -> dict[str, Holder]:
         """The pods and the GPUs of a node that each has, as its kubelet knows them."""

@@ -151,14 +151,14 @@ def _sum(widths: Sequence[int], shown: Sequence[int]) -> int:
 
 def _widths(full: Sequence[int], least: Sequence[int], shown: Sequence[int], width: int) -> tuple[int, ...]:
     """The widths of the columns: each has its least; the rest goes to those that want more, evenly."""
-    found = {at: least[at] for at in shown}
+    widths = {at: least[at] for at in shown}
     room = width - _sum(least, shown)
-    while room > 0 and (short := [at for at in shown if found[at] < full[at]]):
+    while room > 0 and (short := [at for at in shown if widths[at] < full[at]]):
         for at in short:
-            more = min(full[at] - found[at], max(1, room // len(short)), room)
-            found[at] += more
+            more = min(full[at] - widths[at], max(1, room // len(short)), room)
+            widths[at] += more
             room -= more
-    return tuple(found.values())
+    return tuple(widths.values())
 
 
 def _row(columns: Sequence[Column], row: Sequence[Text], fit: Fit, width: int, *, cut: bool) -> Iterator[Text]:

@@ -58,11 +58,11 @@ def list_(where: Where, output: str) -> None:
             queues = await asked.queues()
             objects = await asked.client.list_all(CLUSTER_QUEUES, Json)
             locals_ = await asked.client.list_all(LOCAL_QUEUES, Json)
-            found = None if output == "name" else await admitted(asked.client)
+            running = None if output == "name" else await admitted(asked.client)
             body = {
                 "source": asked.name,
-                "clusterQueues": with_running(tables.with_quotas(queues, objects.items), found),
-                "localQueues": with_running(tables.local_queues(locals_.items), found),
+                "clusterQueues": with_running(tables.with_quotas(queues, objects.items), running),
+                "localQueues": with_running(tables.local_queues(locals_.items), running),
             }
             if output == "name":
                 print_names(CLUSTER_QUEUES, (each["name"] for each in queues))
@@ -99,13 +99,13 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
             chosen = await _chosen(asked, name, local)
             problems = {each["name"]: each["problems"] for each in await asked.queues()}
             answers: list[Json] = []
-            for each in chosen:
-                items = await asked.pending(each, limit)
+            for queue_name in chosen:
+                items = await asked.pending(queue_name, limit)
                 if items is None:
-                    near = await meant(asked.client, CLUSTER_QUEUES, each)
-                    raise click.ClickException(queues.no_cluster_queue("--queue", each) + near)
+                    near = await meant(asked.client, CLUSTER_QUEUES, queue_name)
+                    raise click.ClickException(queues.no_cluster_queue("--queue", queue_name) + near)
                 found = [item for item in items if local is None or item["localQueue"] == local]
-                answers.append({"clusterQueue": each, "problems": problems.get(each, []), "pending": found})
+                answers.append({"clusterQueue": queue_name, "problems": problems.get(queue_name, []), "pending": found})
             body = {"source": asked.name, "clusterQueues": answers}
             if output == "name":
                 print_names(WORKLOADS, (item["workload"] for each in answers for item in each["pending"]))

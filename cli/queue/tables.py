@@ -32,12 +32,12 @@ def _quota(cluster_queue: Json) -> list[Json]:
 
 def local_queues(objects: Iterable[Json]) -> list[Json]:
     """The LocalQueues by their status."""
-    found = []
-    for each in objects:
-        spec, status = each.get("spec") or {}, each.get("status") or {}
-        found.append(
+    rows = []
+    for queue in objects:
+        spec, status = queue.get("spec") or {}, queue.get("status") or {}
+        rows.append(
             {
-                "name": f"{each['metadata']['namespace']}/{each['metadata']['name']}",
+                "name": f"{queue['metadata']['namespace']}/{queue['metadata']['name']}",
                 "clusterQueue": spec.get("clusterQueue", ""),
                 "stopPolicy": spec.get("stopPolicy") or "None",
                 "pending": status.get("pendingWorkloads", 0),
@@ -45,7 +45,7 @@ def local_queues(objects: Iterable[Json]) -> list[Json]:
                 "admitted": status.get("admittedWorkloads", 0),
             }
         )
-    return sorted(found, key=lambda each: str(each["name"]))
+    return sorted(rows, key=lambda each: str(each["name"]))
 
 
 def show_queues(body: Json, *, wide: bool = False) -> None:

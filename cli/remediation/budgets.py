@@ -97,11 +97,11 @@ def refusals(pods: Iterable[Holder], budgets: Iterable[Budget]) -> tuple[BudgetR
     """The budgets that refuse evictions of ``pods`` now, by name. A budget that lets some of them go and not all is one
     of these.
     """
-    found = sorted(budgets, key=_name)
+    by_name = sorted(budgets, key=_name)
     guarded: dict[str, list[str]] = {}
     crowded: set[str] = set()
     for pod in sorted(pods, key=_name):
-        mine = [budget for budget in found if _selects(budget, pod)] if pod.status.phase not in _UNGUARDED else []
+        mine = [budget for budget in by_name if _selects(budget, pod)] if pod.status.phase not in _UNGUARDED else []
         if len(mine) == 1 and _passes_unhealthy(mine[0], pod):
             continue
         for budget in mine:
@@ -118,7 +118,7 @@ def refusals(pods: Iterable[Holder], budgets: Iterable[Budget]) -> tuple[BudgetR
             is_alone=_name(budget) not in crowded,
             is_counted=_is_counted(budget),
         )
-        for budget in found
+        for budget in by_name
         if _name(budget) in crowded or _refuses(budget, len(guarded.get(_name(budget), ())))
     )
 

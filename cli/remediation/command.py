@@ -73,13 +73,13 @@ def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
     """
 
     async def work() -> None:
-        found, notes = await _read(where, nodes)
+        gpu_nodes, notes = await _read(where, nodes)
         async with opened(where) as client:
             breakers = await _breakers(client, notes)
-            guards = await read_guards(client, found, notes)
-            hindrances = await _hindrances(client, notes) if any(node.status.repairs for node in found) else None
+            guards = await read_guards(client, gpu_nodes, notes)
+            hindrances = await _hindrances(client, notes) if any(node.status.repairs for node in gpu_nodes) else None
         now = datetime.now(UTC)
-        repairs = [row for node in found for row in rows(node, now, guards, hindrances)]
+        repairs = [row for node in gpu_nodes for row in rows(node, now, guards, hindrances)]
         if output in FOR_PEOPLE:
             tables.show_repairs(repairs, now, wide=output == "wide")
             tables.show_breakers(breakers)
@@ -107,11 +107,11 @@ def plan(where: Where, nodes: tuple[str, ...], output: str) -> None:
     """
 
     async def work() -> None:
-        found, notes = await _read(where, nodes)
+        gpu_nodes, notes = await _read(where, nodes)
         async with opened(where) as client:
             hindrances = await _hindrances(client, notes)
-            guards = await read_guards(client, found, notes)
-        planned = [row for node in found for row in plans(node, datetime.now(UTC), hindrances, guards)]
+            guards = await read_guards(client, gpu_nodes, notes)
+        planned = [row for node in gpu_nodes for row in plans(node, datetime.now(UTC), hindrances, guards)]
         if output in FOR_PEOPLE:
             tables.show_plans(planned, wide=output == "wide")
         else:
@@ -164,26 +164,25 @@ async def _breakers(client: Client, notes: list[str]) -> list[BreakerRow]:
     may not be read.
     """
     try:
-        found = [BreakerRow(flavor=each.name, since=each.since) for each in await _flavors(client) if each.since]
+        tripped = [BreakerRow(flavor=each.name, since=each.since) for each in await _flavors(client) if each.since]
         shows = await _shown_by(client)
     except KubeError as failed:
         notes.append(f"whether a breaker of repairs has tripped is not known: {told(failed)}")
         aside(notes[-1])
         return []
     if shows is not None:
-        found.append(BreakerRow(flavor=NO_FLAVOR, since=shows.metadata.annotations[REPAIR_BREAKER_TRIPPED]))
-    return sorted(found, key=lambda each: each.flavor)
+        tripped.append(BreakerRow(flavor=NO_FLAVOR, since=shows.metadata.annotations[REPAIR_BREAKER_TRIPPED]))
+    return sorted(tripped, key=lambda each: each.flavor)
 
 
 async def _flavors(client: Client) -> list[FlavorBreaker]:
-    found = (await client.list_all(FLAVORS, Json)).items
     return [
         FlavorBreaker(
             name=flavor["metadata"]["name"],
             node_labels=(flavor.get("spec") or {}).get("nodeLabels") or {},
             since=(flavor["metadata"].get("annotations") or {}).get(REMEDIATION_TRIPPED),
         )
-        for flavor in found
+        for flavor in (await client.list_all(FLAVORS, Json)).items
     ]
 
 
@@ -283,16 +282,18 @@ async def _give(
     async with opened(where) as client:
         async with patience(awaited):
             made = await order_shell.write(client, node, gpu, order, replace=replace)
-        told = None if timeout_s is None else await order_shell.answered(client, made, timeout_s)
-    said = say.ordered(made.name, order) if told is None else say.answered(made.name, order, told.answer)
-    refused = told is not None and told.refused
+        answer = None if timeout_s is None else await order_shell.answered(client, made, timeout_s)
+    sentence = say.ordered(made.name, order) if answer is None else say.answered(made.name, order, answer.answer)
+    refused = answer is not None and answer.refused
     if output == "text":
         if refused:
-            raise click.ClickException(said)
-        click.echo(said)
+            raise click.ClickException(sentence)
+        click.echo(sentence)
         return
     done = {"node": node, "index": made.device.index, "uuid": made.device.uuid, "order": order}
-    printed({**done, "answer": None if told is None else told.answer, "refused": refused, "message": said}, output)
+    printed(
+        {**done, "answer": None if answer is None else answer.answer, "refused": refused, "message": sentence}, output
+    )
     click.get_current_context().exit(int(refused))
 
 
@@ -320,11 +321,11 @@ async def _resume(where: Where, flavor: str, output: str) -> None:
             await _resume_without_flavor(client)
         else:
             await _annotate(client, flavor)
-    said = say.resumed_without_flavor() if flavor == NO_FLAVOR else say.resumed(flavor)
+    sentence = say.resumed_without_flavor() if flavor == NO_FLAVOR else say.resumed(flavor)
     if output == "text":
-        click.echo(said)
+        click.echo(sentence)
     else:
-        printed({"flavor": flavor, "message": said}, output)
+        printed({"flavor": flavor, "message": sentence}, output)
 
 
 async def _annotate(client: Client, flavor: str) -> None:

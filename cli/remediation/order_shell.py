@@ -53,16 +53,16 @@ async def write(client: Client, node: str, gpu: str, order: str, *, replace: boo
     whose agent takes no orders, and for another order that its agent has not answered yet, unless ``replace``.
     """
     for _ in range(_TRIES):
-        found = await _read(client, node)
-        made = _ordered(found, gpu, order)
-        if found.status.reset_mode == RESETS_NEVER:
+        gpu_node = await _read(client, node)
+        made = _ordered(gpu_node, gpu, order)
+        if gpu_node.status.reset_mode == RESETS_NEVER:
             raise click.ClickException(say.takes_no_orders(made.name))
-        stands = found.metadata.annotations.get(made.key)
+        stands = gpu_node.metadata.annotations.get(made.key)
         if stands == order:
             return made
         if stands is not None and not replace:
             raise click.ClickException(say.order_stands(made.name, stands))
-        body = {"metadata": {"resourceVersion": found.metadata.resource_version, "annotations": {made.key: order}}}
+        body = {"metadata": {"resourceVersion": gpu_node.metadata.resource_version, "annotations": {made.key: order}}}
         try:
             await client.merge_patch(GPU_NODES, node, body, Json, field_manager=MANAGER)
         except ConflictError:
@@ -81,11 +81,11 @@ async def answered(client: Client, made: Ordered, timeout_s: float) -> OrderAnsw
             while True:
                 found = await _read(client, made.node)
                 stands = found.metadata.annotations.get(made.key)
-                told = repairs.answer(found, made.device.uuid)
+                answer = repairs.answer(found, made.device.uuid)
                 if stands not in (None, made.order):
                     raise click.ClickException(say.replaced(made.name, made.order, stands))
-                if stands is None and told is not None and told != made.before and told.order == made.order:
-                    return told
+                if stands is None and answer is not None and answer != made.before and answer.order == made.order:
+                    return answer
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
         late = say.taken_off if stands is None else say.not_answered

@@ -54,14 +54,14 @@ class Moment(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            found = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
         except ValueError:
             self.fail(say.bad_moment(value), param, ctx)
-        if found.tzinfo is None or found.microsecond or "T" not in value.upper():
+        if moment.tzinfo is None or moment.microsecond or "T" not in value.upper():
             self.fail(say.bad_moment(value), param, ctx)
-        if not _FIRST_YEAR <= found.year <= LAST_YEAR:
+        if not _FIRST_YEAR <= moment.year <= LAST_YEAR:
             self.fail(say.bad_year(value, _FIRST_YEAR, LAST_YEAR), param, ctx)
-        return found.timestamp()
+        return moment.timestamp()
 
 
 @click.command("simulate", short_help="Which workload would run when, from files alone.")
@@ -105,11 +105,11 @@ def simulate_command(
       kubectl get clusterqueues,localqueues,resourceflavors -A -o yaml | tessera simulate --fleet fleet.yaml - job.yaml
     """
     read = inputs(manifests, fleet, config, allow_unknown=allow_unknown_fields, start_s=start)
-    given = read.scenario
-    progress = patience(time.monotonic, _asked(given))
-    result = simulate(given, read.settings.engine, until_s=until, progress=progress)
-    unfit = unserved(_unfit(read.documents, result), read.known, given.objects)
-    warn([*unfit, *misplaced(filter(is_job, read.documents), given.objects), *_too_large(read.documents, result)])
+    scenario = read.scenario
+    progress = patience(time.monotonic, _asked(scenario))
+    result = simulate(scenario, read.settings.engine, until_s=until, progress=progress)
+    unfit = unserved(_unfit(read.documents, result), read.known, scenario.objects)
+    warn([*unfit, *misplaced(filter(is_job, read.documents), scenario.objects), *_too_large(read.documents, result)])
     if output not in FOR_PEOPLE:
         printed(result, output)
     else:

@@ -104,11 +104,11 @@ def _nodes(fleet: Path | None, wrong: list[str]) -> _Nodes | None:
     from simulator.reading import InputError as FleetError
 
     try:
-        found = load_nodes(fleet)
+        loaded = load_nodes(fleet)
     except FleetError as error:
         wrong += str(error).splitlines()
         return None
-    return _Nodes([*found.nodes], found.fleet, found.has_events)
+    return _Nodes([*loaded.nodes], loaded.fleet, loaded.has_events)
 
 
 def _scenario(
@@ -124,10 +124,10 @@ def _scenario(
         with suppress(InputError):  # a JobKind that makes no kind raises it, and is told once the rest is right
             wrong += wrong_kinds((each for each in read.documents if id(each) not in refused), settings)
         return None
-    told = {line.partition(": ")[0] for line in wrong}
+    places = {line.partition(": ")[0] for line in wrong}
     documents = (each for each in read.documents if id(each) not in refused)
     try:
         return scenario(documents, settings, nodes.objects, nodes.fleet, start_s)
     except InputError as error:
-        wrong += (line for line in error.lines if line.partition(": ")[0] not in told)
+        wrong += (line for line in error.lines if line.partition(": ")[0] not in places)
         return None

@@ -101,14 +101,14 @@ class Collector:
 
     async def _list(self, resource: Resource, namespace: str | None = None) -> tuple[Json, ...]:
         try:
-            found = (await self._client.list_all(resource, Json, Selection(namespace))).items
+            objects = (await self._client.list_all(resource, Json, Selection(namespace))).items
         except KubeError as failed:
             self._notes.append(f"{resource.plural}: {told(failed)}")
-            found = ()
-        if len(found) > MOST:
-            self._notes.append(f"{resource.plural}: {MOST} of {len(found)} are kept")
-        self._read[resource.kind] = found
-        return found
+            objects = ()
+        if len(objects) > MOST:
+            self._notes.append(f"{resource.plural}: {MOST} of {len(objects)} are kept")
+        self._read[resource.kind] = objects
+        return objects
 
     async def _events(self) -> list[Json]:
         """The newest Events."""
@@ -118,18 +118,18 @@ class Collector:
         return found[-MOST:]
 
     async def _versions(self) -> Json:
-        found: Json = {"client": __version__}
+        versions: Json = {"client": __version__}
         try:
-            found["kubernetes"] = msgspec.json.decode(await self._client.text("/version"))
-            found["controller"] = await Controller(self._where, self._where.cluster(), self._client).ask("version")
+            versions["kubernetes"] = msgspec.json.decode(await self._client.text("/version"))
+            versions["controller"] = await Controller(self._where, self._where.cluster(), self._client).ask("version")
         except (KubeError, UnreachableError, msgspec.MsgspecError) as failed:
             self._notes.append(f"versions: {failed}")
-        found["agents"] = agents(await self._list(GPU_NODES))
-        return found
+        versions["agents"] = agents(await self._list(GPU_NODES))
+        return versions
 
     async def _logs(self, pods: Iterable[Json]) -> dict[str, str]:
         """The tails of the logs of the controller and of some agents: those that are not well come first."""
-        found: dict[str, str] = {}
+        logs: dict[str, str] = {}
         for pod in sorted(pods, key=_is_well)[:LOGGED_PODS]:
             name = str(pod["metadata"]["name"])
             statuses = (pod.get("status") or {}).get("containerStatuses") or []
@@ -139,8 +139,8 @@ class Collector:
                     file = f"logs/{name}.{container.get('name')}{'.previous' if before else ''}.log"
                     text = await self._log(name, str(container.get("name")), before)
                     if text is not None:
-                        found[file] = text
-        return found
+                        logs[file] = text
+        return logs
 
     async def _log(self, pod: str, container: str, before: bool) -> str | None:
         asked = {"container": container, "tailLines": str(self._tail), "limitBytes": str(LOG_BYTES)}

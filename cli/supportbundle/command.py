@@ -51,14 +51,14 @@ def support_bundle(where: Where, file: Path | None, keep: tuple[str, ...], tail:
 
     async def work() -> None:
         async with opened(where) as client:
-            found = await Collector(client, where, keep, tail).collect()
-        _written(path, packed(found, time.time()))
+            bundle = await Collector(client, where, keep, tail).collect()
+        _written(path, packed(bundle, time.time()))
         if output != "text":
-            printed({"file": str(path), "files": sorted(found.files), "notes": found.notes}, output)
+            printed({"file": str(path), "files": sorted(bundle.files), "notes": bundle.notes}, output)
             return
-        for note in found.notes:
+        for note in bundle.notes:
             aside(note)
-        click.echo(f"{path}: {plural(len(found.files), 'file')}; look through it before you hand it on")
+        click.echo(f"{path}: {plural(len(bundle.files), 'file')}; look through it before you hand it on")
 
     run(work())
 

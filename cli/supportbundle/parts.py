@@ -61,25 +61,25 @@ def whole(given: Json) -> Json:
 
 def gpu_node(given: Json) -> Json:
     """The GpuNode with holders without their container: its name tells nothing about a device."""
-    kept = whole(given)
-    status = kept.get("status") or {}
+    body = whole(given)
+    status = body.get("status") or {}
     holders = [
         {key: value for key, value in each.items() if key != "container"} for each in status.get("holders") or []
     ]
-    return {**kept, "status": {**status, "holders": holders}}
+    return {**body, "status": {**status, "holders": holders}}
 
 
 def workload(given: Json) -> Json:
     spec = given.get("spec") or {}
     sets = [
         {
-            **{key: each[key] for key in ("name", "count", "minCount", "topologyRequest") if key in each},
+            **{key: pod_set[key] for key in ("name", "count", "minCount", "topologyRequest") if key in pod_set},
             "requests": [
                 (container.get("resources") or {})
-                for container in ((each.get("template") or {}).get("spec") or {}).get("containers") or []
+                for container in ((pod_set.get("template") or {}).get("spec") or {}).get("containers") or []
             ],
         }
-        for each in spec.get("podSets") or []
+        for pod_set in spec.get("podSets") or []
     ]
     owners = [{key: each.get(key) for key in ("apiVersion", "kind", "name")} for each in _owners(given)]
     kept = {key: spec[key] for key in _KEPT_SPEC if key in spec}
@@ -140,29 +140,29 @@ def names(kinds: Iterable[tuple[str, Iterable[Json]]], stays: Callable[[str], bo
 
     ``stays``: whether the names of a namespace are left unchanged.
     """
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for kind, objects in kinds:
-        for given in objects:
-            metadata = given.get("metadata") or {}
+        for item in objects:
+            metadata = item.get("metadata") or {}
             if stays(str(metadata.get("namespace") or "")):
                 continue
-            _name(found, metadata.get("namespace"), "namespace")
+            _name(by_name, metadata.get("namespace"), "namespace")
             if kind == "Namespace":
-                _name(found, metadata.get("name"), "namespace")
+                _name(by_name, metadata.get("name"), "namespace")
             elif kind in _OF_PEOPLE:
-                _name(found, metadata.get("name"), _OF_PEOPLE[kind])
-            for owner in _owners(given) if kind in _OF_PEOPLE else ():
-                _name(found, owner.get("name"), "job")
+                _name(by_name, metadata.get("name"), _OF_PEOPLE[kind])
+            for owner in _owners(item) if kind in _OF_PEOPLE else ():
+                _name(by_name, owner.get("name"), "job")
             if kind == "GpuNode":
-                for holder in (given.get("status") or {}).get("holders") or []:
+                for holder in (item.get("status") or {}).get("holders") or []:
                     if not stays(str(holder.get("namespace"))):
-                        _name(found, holder.get("namespace"), "namespace")
-                        _name(found, holder.get("pod"), "pod")
-            about = given.get("regarding") or {}
+                        _name(by_name, holder.get("namespace"), "namespace")
+                        _name(by_name, holder.get("pod"), "pod")
+            about = item.get("regarding") or {}
             if kind == "Event" and about.get("kind") not in _OF_OPERATORS and not stays(str(about.get("namespace"))):
-                _name(found, about.get("namespace"), "namespace")
-                _name(found, about.get("name"), "name")
-    return found
+                _name(by_name, about.get("namespace"), "namespace")
+                _name(by_name, about.get("name"), "name")
+    return by_name
 
 
 def _name(found: dict[str, str], name: Any, kind: str) -> None:

@@ -153,9 +153,10 @@ class Scrubber:
         if isinstance(given, list | tuple):
             return self._listed(given)
         if isinstance(given, dict):
+            hidden = {}
             if isinstance(given.get("name"), str) and _SECRET_VARIABLE.search(given["name"]) and "value" in given:
-                given = {**given, "value": LEFT_OUT}  # a variable of a container
-            return {self.text(str(key)): self._under(str(key), value) for key, value in given.items()}
+                hidden = {"value": LEFT_OUT}  # a variable of a container
+            return {self.text(str(key)): self._under(str(key), value) for key, value in (given | hidden).items()}
         return given
 
     def _listed(self, given: Iterable[Any]) -> list[Any]:

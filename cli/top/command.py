@@ -70,12 +70,12 @@ def top(
 
         async def print_once() -> None:
             async with opened(where) as client:
-                found = await look(client)
+                fleet = await look(client)
             if output not in FOR_PEOPLE:
-                printed({**msgspec.to_builtins(found), "totals": totals(found.gpus)}, output)
+                printed({**msgspec.to_builtins(fleet), "totals": totals(fleet.gpus)}, output)
             else:
                 show(
-                    screen(found, height=None, by="gpu" if by == "auto" else by, width=shown.width),
+                    screen(fleet, height=None, by="gpu" if by == "auto" else by, width=shown.width),
                     wide=output == "wide",
                 )
 
@@ -90,15 +90,15 @@ def top(
             found = await look(client)
             await until_left(draw(client, found))
 
-    async def draw(client: Client, found: Fleet) -> None:
-        with Live(drawn(found), console=shown, screen=True, auto_refresh=False) as live:
+    async def draw(client: Client, fleet: Fleet) -> None:
+        with Live(drawn(fleet), console=shown, screen=True, auto_refresh=False) as live:
             while True:
                 await sleep(every)
                 try:
-                    found = await look(client)
+                    fleet = await look(client)
                 except UnavailableError as failed:  # the last reading stays, and says that it is old
-                    found = msgspec.structs.replace(found, notes=(f"this is old: {told(failed)}",))
-                live.update(drawn(found), refresh=True)
+                    fleet = msgspec.structs.replace(fleet, notes=(f"this is old: {told(failed)}",))
+                live.update(drawn(fleet), refresh=True)
 
     try:
         run(follow(), patiently=False)

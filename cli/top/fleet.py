@@ -88,7 +88,7 @@ def figures(exposition: str) -> dict[str, Figures]:
     """The figures in an agent's metrics, by UUID of the GPU. Parts of one GPU are added up; busy MIG instances are
     averaged.
     """
-    found: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    series: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for line in exposition.split("\n"):
         if not line.startswith(_NAMES):
             continue
@@ -99,19 +99,19 @@ def figures(exposition: str) -> dict[str, Figures]:
         value = _number(matched[3])
         if value is not None:
             instance = _INSTANCE.search(matched[2])
-            parts = found.setdefault((uuid[1], matched[1]), {})
+            parts = series.setdefault((uuid[1], matched[1]), {})
             # A shared GPU has a series for each pod: together they are the device's value.
             key = (instance[1] if instance is not None else "", "" if matched[1] == USED else matched[2])
             parts[key] = parts.get(key, 0.0) + value
     made = {}
-    for uuid_ in {uuid for uuid, _ in found}:
-        busy = found.get((uuid_, BUSY))
-        used = found.get((uuid_, USED))
+    for uuid_ in {uuid for uuid, _ in series}:
+        busy = series.get((uuid_, BUSY))
+        used = series.get((uuid_, USED))
         made[uuid_] = Figures(
             busy=min(1.0, max(0.0, sum(busy.values()) / len(busy))) if busy else None,
             used_mib=sum(used.values()) if used else None,
-            power_w=_first(found.get((uuid_, POWER))),
-            temperature_c=_first(found.get((uuid_, TEMPERATURE))),
+            power_w=_first(series.get((uuid_, POWER))),
+            temperature_c=_first(series.get((uuid_, TEMPERATURE))),
         )
     return made
 

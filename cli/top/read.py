@@ -40,18 +40,18 @@ async def read(client: Client, *, agents: str, only: frozenset[str], at_most: in
     names = sorted(node.metadata.name for node in nodes)[:at_most]
     measured = await _measured(client, agents, frozenset(names), notes)
     machines = await _machines(client, notes)
-    found = await _queues(client, machines, notes)
+    rows = await _queues(client, machines, notes)
     if len(nodes) > len(names):
         asked = f"figures of {len(names)} of {plural(len(nodes), 'node')}"
         notes.append(f"{asked} are asked for (--at-most)")
     at = datetime.now(UTC).isoformat(timespec="seconds")
     away = frozenset(node.metadata.name for node in machines if not node.takes_pods)
-    return Fleet(at=at, gpus=gpus(nodes, measured, away), queues=found, notes=tuple(notes))
+    return Fleet(at=at, gpus=gpus(nodes, measured, away), queues=rows, notes=tuple(notes))
 
 
 async def _queues(client: Client, machines: Iterable[Node], notes: list[str]) -> tuple[QueueRow, ...]:
     try:
-        found = (await client.list_all(CLUSTER_QUEUES, Json)).items
+        objects = (await client.list_all(CLUSTER_QUEUES, Json)).items
     except KubeError as failed:
         notes.append(f"queues are not shown: {told(failed)}")
         return ()
@@ -61,7 +61,7 @@ async def _queues(client: Client, machines: Iterable[Node], notes: list[str]) ->
         notes.append(f"whether queues have nodes is not known: {told(failed)}")
         flavors = ()
     labels = [node.metadata.labels for node in machines]
-    return queues(found, without_nodes(filter(None, flavors), labels))
+    return queues(objects, without_nodes(filter(None, flavors), labels))
 
 
 def _reader(type_: type[T], notes: list[str]) -> Callable[[bytes], T | None]:
@@ -98,7 +98,7 @@ async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes
             return figures((await client.text(path)).decode(errors="replace"))
 
     answers = await asyncio.gather(*(of(path) for path in paths.values()), return_exceptions=True)
-    found: dict[str, Figures] = {}
+    measured: dict[str, Figures] = {}
     failures = []
     for node, answer in zip(paths, answers, strict=True):
         if isinstance(answer, KubeError):
@@ -106,7 +106,7 @@ async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            found |= answer
+            measured |= answer
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         notes.append(f"figures are not shown: {failures[0]}{more}")
@@ -114,7 +114,7 @@ async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes
     if missing:
         shown = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
         notes.append(f"no agent runs on {plural(len(missing), 'node')}: {shown}")
-    return found
+    return measured
 
 
 def _port(pod: Json) -> int:

@@ -140,13 +140,13 @@ def _nodes(rows: Iterable[GpuRow], room: int | None, drawn: _Bar) -> Table:
     nodes = [(name, tuple(of)) for name, of in groupby(rows, key=lambda row: row.node)]
     shown = nodes if room is None else nodes[:room]
     for name, of in shown:
-        found = totals(of)
+        total = totals(of)
         shares = [share for share in map(_share, of) if share is not None]
         memory = sum(shares) / len(shares) if shares else None
         pods = {pod for row in of for pod in row.holders}
-        out = Text(str(found.fault + found.watched), style="red" if found.fault + found.watched else "")
-        idle = Text(str(found.idle), style="yellow" if found.idle else "")
-        cells = (name, str(found.gpus), str(found.in_use), out, idle, drawn(found.busy), drawn(memory), str(len(pods)))
+        out = Text(str(total.fault + total.watched), style="red" if total.fault + total.watched else "")
+        idle = Text(str(total.idle), style="yellow" if total.idle else "")
+        cells = (name, str(total.gpus), str(total.in_use), out, idle, drawn(total.busy), drawn(memory), str(len(pods)))
         table.add_row(*cells)
     _cut(table, len(nodes) - len(shown), "nodes")
     return table

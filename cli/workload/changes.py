@@ -78,12 +78,12 @@ def raised(workload: Workload, owner: Owner, class_: WorkloadPriorityClass) -> C
         has = "no class" if ref is None else f"{ref.kind} {ref.name}"
         raise RefusedError(say.class_stays(key, has, WORKLOAD_CLASS[1]))
     was = f"{spec.priority or 0}" + (f" by {ref.name}" if ref is not None else "")
-    said = f"Workload {key}: priority {class_.value} by {name} (was {was})"
+    sentence = f"Workload {key}: priority {class_.value} by {name} (was {was})"
     if owner is None:
         group, kind = WORKLOAD_CLASS
         reference = {"group": group, "kind": kind, "name": name}
-        return _own(workload, {"priorityClassRef": reference, "priority": class_.value}, said)
-    return _labelled(workload, owner, names.PRIORITY_CLASS, name, said)
+        return _own(workload, {"priorityClassRef": reference, "priority": class_.value}, sentence)
+    return _labelled(workload, owner, names.PRIORITY_CLASS, name, sentence)
 
 
 def _own(workload: Workload, spec: dict[str, Any], said: str) -> Change:

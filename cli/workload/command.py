@@ -108,9 +108,9 @@ async def _list(where: Where, output: str, given: dict[str, Any]) -> None:
     selection = Selection(space, given["selector"], given["field_selector"])
     states = () if "all" in given["states"] else given["states"]
     async with opened(where) as client:
-        found = await read.listed(client, selection)
+        listed = await read.listed(client, selection)
     rows = chosen(
-        found.rows, cluster_queue=given["clusterqueue"], local_queue=given["localqueue"], states=tuple(states)
+        listed.rows, cluster_queue=given["clusterqueue"], local_queue=given["localqueue"], states=tuple(states)
     )
     if given["job"] is not None:
         kind, name = typed(given["job"])
@@ -120,7 +120,7 @@ async def _list(where: Where, output: str, given: dict[str, Any]) -> None:
     elif output == "name":
         print_names(WORKLOADS, (each.key for each in rows))
     else:
-        items = [found.objects[each.key] for each in rows]
+        items = [listed.objects[each.key] for each in rows]
         printed({"apiVersion": WORKLOADS.api_version, "kind": "WorkloadList", "items": items}, output)
 
 
@@ -263,11 +263,11 @@ def raise_(where: Where, name: str, namespace: str | None, class_: str, dry_run:
 
     async def under(client: Client, typed: Workload, given: Json) -> Change:
         try:
-            found = decode(await client.get(WORKLOAD_CLASSES, class_, Json), WorkloadPriorityClass)
+            priority_class = decode(await client.get(WORKLOAD_CLASSES, class_, Json), WorkloadPriorityClass)
         except NotFoundError:
             near = await meant(client, WORKLOAD_CLASSES, class_)
             raise click.ClickException(say.no_priority_class(class_) + near) from None
-        return raised(typed, await owner_of(client, given), found)
+        return raised(typed, await owner_of(client, given), priority_class)
 
     run(change(where, name, namespace, dry_run, output, under))
 
@@ -307,9 +307,9 @@ async def change(
             await client.merge_patch(
                 wanted.resource, wanted.name, wanted.patch, Json, namespace=space, field_manager=MANAGER, dry_run=dry
             )
-    said = wanted.said + ("" if dry_run == "none" else f" (dry run: {dry_run})")
+    sentence = wanted.said + ("" if dry_run == "none" else f" (dry run: {dry_run})")
     if output != "text":
         what = {"kind": wanted.resource.kind, "name": f"{space}/{wanted.name}", "patch": wanted.patch}
-        printed({"workload": typed.key, **what, "dryRun": dry_run, "message": said}, output)
+        printed({"workload": typed.key, **what, "dryRun": dry_run, "message": sentence}, output)
     else:
-        click.echo(said)
+        click.echo(sentence)

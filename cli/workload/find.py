@@ -62,12 +62,12 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
     if owned:
         return max(owned, key=_most_meant)
     shown = f"{namespace}/{name}"
-    found = [job async for job in _jobs(client, namespace, name) if kind in ("", job[0].lower())]
-    if not found:
+    jobs = [job async for job in _jobs(client, namespace, name) if kind in ("", job[0].lower())]
+    if not jobs:
         near = await meant_elsewhere(client, WORKLOADS, name, namespace, _names_of)
         raise click.ClickException(queues.no_workload(shown) + near)
     # Where several kinds have the name, the one that is in a queue is meant.
-    kind, job = next((each for each in found if names.QUEUE_NAME in _labels(each[1])), found[0])
+    kind, job = next((each for each in jobs if names.QUEUE_NAME in _labels(each[1])), jobs[0])
     if names.QUEUE_NAME not in _labels(job):
         raise click.ClickException(queues.in_no_queue(shown, kind, names.QUEUE_NAME))
     told = await last_warning(client, job, kind)
@@ -224,13 +224,13 @@ async def owner_of(client: Client, workload: Json) -> tuple[Resource, str] | Non
         return PODS, name
     known = [Resource(each.group, each.version, each.plural, each.kind, namespaced=True) for each in STAMPED_KINDS]
     known += map(resource_of, JOB_KINDS)
-    found = next((each for each in known if (each.group, each.kind) == (group, kind)), None)
-    if found is None:  # kinds that a cluster declares besides are read only where they are needed
+    resource = next((each for each in known if (each.group, each.kind) == (group, kind)), None)
+    if resource is None:  # kinds that a cluster declares besides are read only where they are needed
         declared = map(resource_of, await _declared(client))
-        found = next((each for each in declared if (each.group, each.kind) == (group, kind)), None)
-    if found is None:
+        resource = next((each for each in declared if (each.group, each.kind) == (group, kind)), None)
+    if resource is None:
         raise click.ClickException(queues.unknown_owner(kind, name, f"{group}/{version}"))
-    return found, name
+    return resource, name
 
 
 def _names_of(workload: Json) -> tuple[str, ...]:

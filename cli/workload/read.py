@@ -40,14 +40,14 @@ async def listed(client: Client, selection: Selection) -> Listed:
     """The Workloads and their rows. Raises KubeError where Workloads may not be listed. Further columns are empty where
     their objects may not be read.
     """
-    found = (await client.list_all(WORKLOADS, Json, selection)).items
-    typed = [workload for workload in map(_typed, found) if workload is not None]
+    objects = (await client.list_all(WORKLOADS, Json, selection)).items
+    typed = [workload for workload in map(_typed, objects) if workload is not None]
     queues = {(each.metadata.namespace, each.spec.queue_name) for each in typed}
     leads = await _leads(client, selection.namespace)
     positions = await _positions(client, sorted(queues))
     now = datetime.now(UTC)
     return Listed(
-        {f"{each['metadata'].get('namespace')}/{each['metadata']['name']}": each for each in found},
+        {f"{each['metadata'].get('namespace')}/{each['metadata']['name']}": each for each in objects},
         [row(workload, leads, positions, now) for workload in typed],
     )
 
@@ -129,11 +129,11 @@ async def job_of(client: Client, workload: Json) -> Json | None:
         owner = None if group_pods(workload) else await owner_of(client, workload)
         if owner is None:
             return None
-        found = await client.get(owner[0], owner[1], Json, namespace=workload["metadata"].get("namespace"))
+        job = await client.get(owner[0], owner[1], Json, namespace=workload["metadata"].get("namespace"))
     except (KubeError, click.ClickException) as failed:
         aside(f"its job is not shown: {failed}")
         return None
-    return {"kind": owner[0].kind, **found}
+    return {"kind": owner[0].kind, **job}
 
 
 async def told(client: Client, workload: Json) -> list[Moment]:
@@ -148,8 +148,8 @@ async def _events(client: Client, objects: Iterable[Json], workload: Json) -> li
     uids = frozenset(str(meta["uid"]) for _, meta in metas if meta.get("uid"))
     names = frozenset((kind, str(meta["name"])) for kind, meta in metas)
     try:
-        found = await namespaced(client, EVENTS, workload["metadata"].get("namespace"))
+        events = await namespaced(client, EVENTS, workload["metadata"].get("namespace"))
     except (ForbiddenError, NotFoundError) as refused:
         aside(f"Events are not shown: {refused}")
         return []
-    return [event for event in found if concerns(event, uids, names)]
+    return [event for event in events if concerns(event, uids, names)]

@@ -131,11 +131,11 @@ def chosen(
     rows: Iterable[Row], *, cluster_queue: str | None, local_queue: str | None, states: tuple[str, ...]
 ) -> list[Row]:
     """The rows of the queues and states (of STATES, in small letters; none: all), the oldest first."""
-    kept = [
-        each
-        for each in rows
-        if (cluster_queue is None or each.cluster_queue == cluster_queue)
-        and (local_queue is None or each.local_queue == local_queue)
-        and (not states or plain_state(each.state).lower() in states)
+    matching = [
+        row
+        for row in rows
+        if (cluster_queue is None or row.cluster_queue == cluster_queue)
+        and (local_queue is None or row.local_queue == local_queue)
+        and (not states or plain_state(row.state).lower() in states)
     ]
-    return sorted(kept, key=lambda each: (each.namespace, -each.age_s, each.name))
+    return sorted(matching, key=lambda each: (each.namespace, -each.age_s, each.name))

@@ -28,14 +28,14 @@ def story(workload: Json, job: Json | None, pods: Iterable[Json], events: Iterab
     """The entries, oldest first. An Event that repeats a condition in its words is told once, as is an Event that is
     told twice.
     """
-    told = [*_of_workload(workload), *(_of_job(job) if job is not None else ())]
-    told += [moment for pod in pods for moment in _of_pod(pod)]
-    known = {(moment.about, moment.text) for moment in told if moment.text}
+    moments = [*_of_workload(workload), *(_of_job(job) if job is not None else ())]
+    moments += [moment for pod in pods for moment in _of_pod(pod)]
+    known = {(moment.about, moment.text) for moment in moments if moment.text}
     for moment in filter(None, map(moment_of, events)):
         if (moment.about, moment.text) not in known:
             known.add((moment.about, moment.text))
-            told.append(moment)
-    return sorted(told, key=lambda moment: moment.at)
+            moments.append(moment)
+    return sorted(moments, key=lambda moment: moment.at)
 
 
 def time_of(value: Any) -> datetime | None:

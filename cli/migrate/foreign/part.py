@@ -64,13 +64,13 @@ def foreign(system: System, inputs: Inputs) -> Part:
     if not (documents or charts or sets or files):
         return Part()
     part = Part({"controller": {"enabled": True, "policy": "tessera", system: {"enabled": True}}}, queues=True)
-    kept = defaultdict[str, list[str]](list)
-    for each in documents:
-        losses = list(_losses(system, each))
+    unchanged = defaultdict[str, list[str]](list)
+    for document in documents:
+        losses = list(_losses(system, document))
         part.loses(losses)
         if not losses:
-            kept[each.kind].append(str(each.data["metadata"].get("name")))
-    part.keeps(Told(several(kind, names), say.APPLIED_AS_IT_IS) for kind, names in kept.items())
+            unchanged[document.kind].append(str(document.data["metadata"].get("name")))
+    part.keeps(Told(several(kind, names), say.APPLIED_AS_IT_IS) for kind, names in unchanged.items())
     for document in (*documents, *inputs.others):
         part.loses(_marks(system, document))
     for document in charts:

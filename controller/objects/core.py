@@ -3,7 +3,7 @@
 Pod templates have the fields that scheduling reads: what is requested, and where pods may run.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -34,9 +34,9 @@ SPOT_LABELS: Final[Mapping[str, str]] = {
 """Labels by which Karpenter, GKE, EKS and AKS mark a node that may be interrupted, each with its value."""
 
 
-def is_spot(labels: Mapping[str, str], more: Iterable[tuple[str, str]] = ()) -> bool:
-    """Whether a node with these labels may be interrupted by its provider. ``more``: labels of the site's own."""
-    return any(labels.get(key) == value for key, value in (*SPOT_LABELS.items(), *more))
+def is_spot(labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels may be interrupted by its provider."""
+    return any(labels.get(key) == value for key, value in SPOT_LABELS.items())
 
 
 class ContainerClaim(Struct, frozen=True, kw_only=True):

@@ -5,9 +5,10 @@ It has the requests of that pod as one container, its node rules with those of t
 that only our agent writes are left out: no autoscaler knows them of a node that is not there, and it would bring none.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from controller.jobs.framework.offspot import off_spot, with_affinity
 from controller.jobs.framework.raw import Json, mapping, sequence
 from controller.objects.core import PodSpec
 from controller.objects.decode import decode
@@ -16,6 +17,7 @@ from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
 from controller.reconcile.provisioning.requests import NeededPodSet, flavored_template
 from controller.scheduler.model.podrequests import pod_requests
+from controller.scheduler.topology.requests import SpotRule
 from inventory.api.names import PLACEHOLDER_CLASS, PLACEHOLDER_FOR, PLACEHOLDER_OF, PREFIX
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -32,8 +34,11 @@ def placeholder_body(
     workload: Workload,
     pod_set: Json,
     flavor: Callable[[str], ResourceFlavor | None],
+    spot: SpotRule | None = None,
 ) -> Json:
-    """A placeholder for one pod of a pod set, given as in the Workload's spec. Raises FlavorMissingError."""
+    """A placeholder for one pod of a pod set, given as in the Workload's spec. ``spot``: what the workload wants of
+    nodes. Raises FlavorMissingError.
+    """
     named = str(pod_set.get("name"))
     admission = workload.status.admission
     flavors = next(
@@ -54,11 +59,11 @@ def placeholder_body(
             "labels": {PLACEHOLDER_OF: workload.metadata.uid},
             "annotations": {PLACEHOLDER_FOR: f"{workload.key} {named}", SAFE_TO_EVICT: "true"},
         },
-        "spec": _spec(mapping(template, "spec"), image),
+        "spec": _spec(mapping(template, "spec"), image, off_spot(spot)),
     }
 
 
-def _spec(given: Json, image: str) -> Json:
+def _spec(given: Json, image: str, off: Sequence[Json]) -> Json:
     hardened = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -89,6 +94,7 @@ def _spec(given: Json, image: str) -> Json:
         spec["tolerations"] = list(tolerations)
     if (affinity := _node_affinity(given)) is not None:
         spec["affinity"] = {"nodeAffinity": affinity}
+    with_affinity(spec, off)
     return spec
 
 

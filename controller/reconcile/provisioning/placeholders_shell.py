@@ -37,8 +37,10 @@ from controller.reconcile.provisioning.placeholders import (
 from controller.scheduler.decisions.decisions import Event
 from controller.scheduler.decisions.reasons import EventType
 from controller.scheduler.engine import Engine
+from controller.scheduler.flavors.spot import spot_rule_of
 from controller.scheduler.kueue.comingnodes import coming_places
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
+from controller.scheduler.topology.requests import SpotRule
 from failpoints.names import Failpoint
 from inventory.api.names import PLACEHOLDER_OF, WORKLOAD_OF_POD
 from kube.client import Client, Selection
@@ -234,7 +236,8 @@ class PlaceholderController:
             return
         workload = kept.workload
         try:
-            body = placeholder_body(name, self._namespace, self._image, workload, given, self._flavor)
+            spot = self._spot(key)
+            body = placeholder_body(name, self._namespace, self._image, workload, given, self._flavor, spot)
         except (FlavorMissingError, JobError) as error:
             raise ActionFailedError(str(error)) from None
         outcome = await self._put(stamped_write(Verb.CREATE, PODS, body["metadata"], body, Failpoint.PLACEHOLDER))
@@ -243,6 +246,11 @@ class PlaceholderController:
         message = words.placeholder_refused(name, why_not(outcome))
         self._tell((Event(key, EventType.WARNING, FAILED_CREATE, message),))
         raise ActionFailedError(message)
+
+    def _spot(self, key: WorkloadKey) -> SpotRule | None:
+        cluster = self._engine.state.cluster
+        holder = cluster.holders.get(key)
+        return None if holder is None else spot_rule_of(cluster, holder)
 
     def _flavor(self, name: str) -> ResourceFlavor | None:
         return self._engine.state.cluster.flavors.get(FlavorName(name))

@@ -36,7 +36,9 @@ from controller.reconcile.provisioning.requests import InconsistentPodSetsError,
 from controller.scheduler.decisions.decisions import Event
 from controller.scheduler.decisions.reasons import EventType
 from controller.scheduler.engine import Engine
+from controller.scheduler.flavors.spot import spot_rule_of
 from controller.scheduler.model.resources import ClusterQueueName, FlavorName, WorkloadKey
+from controller.scheduler.topology.requests import SpotRule
 from failpoints.names import Failpoint
 from inventory.api.names import FLAVORS_GIVEN_UP
 from kube.client import Client
@@ -240,7 +242,8 @@ class ProvisioningController:
         spec = self._raws.of(WorkloadKey(workload.key))
         pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
         try:
-            made = bodies(workload, pod_sets, wanted.config, wanted.name, self._flavor)
+            spot = self._spot(WorkloadKey(workload.key))
+            made = bodies(workload, pod_sets, wanted.config, wanted.name, self._flavor, spot)
         except (InconsistentPodSetsError, FlavorMissingError, JobError) as error:
             raise ActionFailedError(str(error)) from None
         fail = partial(self._not_created, kept, workload, wanted.check)
@@ -275,6 +278,11 @@ class ProvisioningController:
             if result is Result.WRITTEN:
                 self._tell((Event(key, EventType.WARNING, FAILED_CREATE, message),))
         raise ActionFailedError(message)
+
+    def _spot(self, key: WorkloadKey) -> SpotRule | None:
+        cluster = self._engine.state.cluster
+        holder = cluster.holders.get(key)
+        return None if holder is None else spot_rule_of(cluster, holder)
 
     def _flavor(self, name: str) -> ResourceFlavor | None:
         return self._engine.state.cluster.flavors.get(FlavorName(name))

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from controller.jobs.framework.names import is_label_value
+from controller.jobs.framework.offspot import off_spot, with_affinity
 from controller.jobs.framework.podsets import FlavorMissingError
 from controller.jobs.framework.podview import MANAGED
 from controller.jobs.framework.raw import Json, copied, mapping, sequence
@@ -25,6 +26,7 @@ from controller.objects.provisioning import (
 )
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSetAssignment, PodSetUpdate, Workload
+from controller.scheduler.topology.requests import SpotRule
 from inventory.api.names import ASKED_FOR
 
 CONSUME: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
@@ -175,8 +177,10 @@ def bodies(
     config: ProvisioningRequestConfig,
     name: str,
     flavor: Callable[[str], ResourceFlavor | None],
+    spot: SpotRule | None = None,
 ) -> RequestBodies:
-    """The request ``name`` and its PodTemplates. ``pod_sets``: those of the Workload's spec, as JSON.
+    """The request ``name`` and its PodTemplates. ``pod_sets``: those of the Workload's spec, as JSON. ``spot``: what
+    the workload wants of nodes.
 
     Raises InconsistentPodSetsError, FlavorMissingError and JobError.
     """
@@ -187,8 +191,11 @@ def bodies(
     for each in wanted:
         if each.name not in by_name or each.name not in assigned:
             raise InconsistentPodSetsError(f"pod set {each.name} has no flavors assigned")
+    templates_of = {each.name: flavored_template(by_name[each.name], each, flavor) for each in wanted}
+    for template in templates_of.values():
+        with_affinity(template["spec"], off_spot(spot))
     entries = _merged(
-        [RequestedPodSet(each.name, each.pods, flavored_template(by_name[each.name], each, flavor)) for each in wanted],
+        [RequestedPodSet(each.name, each.pods, templates_of[each.name]) for each in wanted],
         config.spec.pod_set_merge_policy,
     )
     owner = reference(workload.api_version or "kueue.x-k8s.io/v1beta2", "Workload", workload)

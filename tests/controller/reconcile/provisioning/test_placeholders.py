@@ -23,6 +23,7 @@ from controller.reconcile.provisioning.placeholders import (
     sent_to,
 )
 from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.topology.requests import SpotRule
 from inventory.api.names import PLACEHOLDER_CLASS, PLACEHOLDER_FOR, PLACEHOLDER_OF
 
 KEY = WorkloadKey("team/train")
@@ -211,12 +212,12 @@ def test_a_pod_is_sent_by_its_selector_or_runs() -> None:
 # -- the pod ---------------------------------------------------------------------------------------------------------
 
 
-def body(pod_set: dict[str, Any] = POD_SET) -> dict[str, Any]:
+def body(pod_set: dict[str, Any] = POD_SET, spot: SpotRule | None = None) -> dict[str, Any]:
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     spec = {"nodeLabels": {"pool": "gpu", "nvidia.com/gpu.product": "H100"}, "tolerations": tolerations}
     flavor = decode({"metadata": {"name": "f"}, "spec": spec}, ResourceFlavor)
     made = decode({**to_raw(), "spec": {"podSets": [pod_set]}}, Workload)
-    return placeholder_body("p", "ours", "pause", made, pod_set, lambda _: flavor)
+    return placeholder_body("p", "ours", "pause", made, pod_set, lambda _: flavor, spot)
 
 
 def to_raw() -> dict[str, Any]:
@@ -248,6 +249,28 @@ def test_a_term_of_our_agents_labels_alone_asks_for_nothing() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     given_ = {**POD_SET, "template": {"spec": {**SPEC, "affinity": affinity}}}
     assert "affinity" not in body(given_)["spec"]
+
+
+LABELS = frozenset({("karpenter.sh/capacity-type", "spot"), ("site/kind", "a"), ("site/kind", "b")})
+OFF = [
+    {"key": "karpenter.sh/capacity-type", "operator": "NotIn", "values": ["spot"]},
+    {"key": "site/kind", "operator": "NotIn", "values": ["a", "b"]},
+]
+
+
+def test_for_pods_that_keep_off_spot_it_asks_for_nodes_on_demand() -> None:
+    off = SpotRule(wanted=False, required=True, labels=LABELS)
+
+    def expressions(pod_set: dict[str, Any]) -> list[Any]:
+        required = body(pod_set, off)["spec"]["affinity"]["nodeAffinity"]
+        terms = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        return [each.get("matchExpressions") for each in terms]
+
+    assert expressions(POD_SET) == [[RULES[0], *OFF]], "in each term of its own"
+    alone = {**POD_SET, "template": {"spec": {"containers": SPEC["containers"]}}}
+    assert expressions(alone) == [OFF]
+    first = SpotRule(wanted=True, required=False, labels=LABELS)
+    assert "affinity" not in body(alone, first)["spec"]
 
 
 def test_it_tolerates_what_its_pod_and_its_flavor_tolerate() -> None:

@@ -6,7 +6,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, NODES, PODS, TOPOLOGIES
-from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_CLASS, PLACEHOLDER_FOR, PLACEHOLDER_OF, PROVISION_TIMEOUT
+from controller.objects.core import SPOT_LABELS
+from inventory.api.names import (
+    NODE_TEMPLATE,
+    PLACEHOLDER_CLASS,
+    PLACEHOLDER_FOR,
+    PLACEHOLDER_OF,
+    PROVISION_TIMEOUT,
+    SPOT,
+)
 from kube.errors import InvalidError
 from kube.resources import EVENTS
 from kube.testing import eventually
@@ -103,6 +111,18 @@ async def test_the_job_says_for_how_long_it_waits() -> None:
     async with scene() as here:
         gang(here, "w", 2, annotations={PROVISION_TIMEOUT: "1s"})
         await eventually(lambda: here.condition("w", "Evicted") == "True/NodesDidNotCome")
+
+
+async def test_a_job_that_never_takes_spot_provokes_no_spot_node() -> None:
+    async with scene() as here:
+        gang(here, "w", 1, annotations={SPOT: "never"})
+        await eventually(lambda: len(placeholders(here)) == 1, what="a placeholder")
+        (made,) = placeholders(here)
+        required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        (term,) = required["nodeSelectorTerms"]
+        assert {each["key"]: each["operator"] for each in term["matchExpressions"]} == dict.fromkeys(
+            SPOT_LABELS, "NotIn"
+        )
 
 
 async def test_what_a_former_leader_left_is_removed() -> None:

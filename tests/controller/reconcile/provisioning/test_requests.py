@@ -21,6 +21,7 @@ from controller.reconcile.provisioning.requests import (
     template_name,
     updates,
 )
+from controller.scheduler.topology.requests import SpotRule
 
 FLAVORS = {
     "spot": decode(
@@ -186,3 +187,16 @@ def test_pods_consume_the_request_and_get_the_selector_that_the_provider_told() 
 def test_the_digest_is_that_of_pods_and_flavors() -> None:
     first, second = (needed(decode(raw(pod_set("a"), a=count), Workload), config()) for count in (1, 2))
     assert digest(first) != digest(second)
+
+
+def test_the_pods_of_a_request_keep_off_spot_as_their_workload_does() -> None:
+    given = raw(pod_set("main", 2))
+    off = SpotRule(wanted=False, required=True, labels=frozenset({("kind", "spot")}))
+    sets, found = given["spec"]["podSets"], decode(given, Workload)
+    (template,) = bodies(found, sets, config(), "r", FLAVORS.get, off).templates
+    required = template["template"]["spec"]["affinity"]["nodeAffinity"]
+    assert required == {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "kind", "operator": "NotIn", "values": ["spot"]}]}]
+        }
+    }

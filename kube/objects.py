@@ -42,6 +42,21 @@ class Metadata(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class HeadMeta(Struct, frozen=True, rename="camel"):
+    """The metadata by which an object is told from others, and from its own earlier states."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class Head(Struct, frozen=True):
+    """Any object, reduced to what it is: for lists and watches of many, of which nothing else is decoded."""
+
+    metadata: HeadMeta = HeadMeta()
+
+
 class ObjectReference(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The object that an Event regards."""
 

@@ -65,6 +65,12 @@ class ObjectMeta(Struct, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] = ()
 
 
+class Labelled(Struct, frozen=True, kw_only=True):
+    """Any object, reduced to its metadata."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class Condition(Struct, frozen=True, kw_only=True):
     """A condition. ``status`` is "True", "False" or "Unknown"."""
 

@@ -24,6 +24,7 @@ from typing import NewType
 from msgspec import Struct
 
 from kube.errors import ConflictError, KubeError, NotFoundError
+from kube.objects import HeadMeta
 
 _MOST = 2**31 - 1
 """The most transitions that the API takes; a write of one more would be refused for ever."""
@@ -61,6 +62,13 @@ class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
     acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
+
+
+class Lease(Struct, frozen=True):
+    """A coordination.k8s.io/v1 Lease, less the metadata that nobody reads."""
+
+    metadata: HeadMeta = HeadMeta()
+    spec: LeaseSpec = LeaseSpec()
 
 
 class LeaseRecord(Struct, frozen=True):

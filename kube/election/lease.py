@@ -25,9 +25,9 @@ from kube.election.candidate import (
     Candidate,
     Create,
     Identity,
+    Lease,
     LeaseRecord,
     LeaseRequest,
-    LeaseSpec,
     LeaseTiming,
     Read,
     Replace,
@@ -62,14 +62,6 @@ class LeaseRef(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-
-class _Lease(Struct, frozen=True):
-    class Meta(Struct, frozen=True, rename="camel"):
-        resource_version: str
-
-    metadata: Meta
-    spec: LeaseSpec = LeaseSpec()
 
 
 class Leadership:
@@ -245,18 +237,18 @@ class Leadership:
     async def _call(self, ref: LeaseRef, request: LeaseRequest) -> LeaseRecord:
         match request:
             case Read():
-                lease = await self._client.get(LEASES, ref.name, _Lease, namespace=ref.namespace)
+                lease = await self._client.get(LEASES, ref.name, Lease, namespace=ref.namespace)
             case Create(spec=spec):
                 body: dict[str, Any] = {"metadata": {"name": ref.name, "namespace": ref.namespace}, "spec": spec}
                 body |= {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
                 points.before(Failpoint.LEASE)
-                lease = await self._client.create(LEASES, body, _Lease, namespace=ref.namespace)
+                lease = await self._client.create(LEASES, body, Lease, namespace=ref.namespace)
                 points.after(Failpoint.LEASE)
             case Replace(spec=spec, version=version):
                 # This is a merge patch, so that labels and fields of later API versions stay.
                 body = {"metadata": {"resourceVersion": version}, "spec": spec}
                 points.before(Failpoint.LEASE_CHANGED)
-                lease = await self._client.merge_patch(LEASES, ref.name, body, _Lease, namespace=ref.namespace)
+                lease = await self._client.merge_patch(LEASES, ref.name, body, Lease, namespace=ref.namespace)
                 points.after(Failpoint.LEASE_CHANGED)
         return LeaseRecord(lease.spec, lease.metadata.resource_version)
 

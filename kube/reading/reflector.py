@@ -23,6 +23,7 @@ from kube import depth
 from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import NotFoundError, UnavailableError
+from kube.objects import Head, HeadMeta
 from kube.reading.entries import CachedObject, Entries, ObjectKey, own_metadata
 from kube.reading.watch import AT_ONCE, Arrived, Deleted, Listed, Pace, Upserted, follow_decoded
 from kube.resources import Resource
@@ -62,17 +63,6 @@ class Synced(Struct, frozen=True):
 
 
 Change = Added[T] | Changed[T] | Removed[T] | Undecodable | Synced
-
-
-class _Meta(Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Envelope(Struct):
-    metadata: _Meta
 
 
 class _Seen(Struct, Generic[T], gc=False):
@@ -211,7 +201,7 @@ class Reflector(Generic[T]):
             return _Seen(key, meta.uid, meta.resource_version, known.object)  # a relist: the object is decoded already
         return self._make(raw, meta)
 
-    def _make(self, raw: bytes, meta: _Meta | None = None) -> _Seen[T]:
+    def _make(self, raw: bytes, meta: HeadMeta | None = None) -> _Seen[T]:
         """Decode the object. ``meta`` is its metadata, if they have been read; metadata that the object keeps itself
         come first.
         """
@@ -223,9 +213,9 @@ class Reflector(Generic[T]):
         named = own_metadata(made) or meta or self._meta(raw)
         return _Seen(ObjectKey(named.namespace, named.name), named.uid, named.resource_version, made, why)
 
-    def _meta(self, raw: bytes) -> _Meta:
+    def _meta(self, raw: bytes) -> HeadMeta:
         try:
-            return depth.decode(raw, _Envelope).metadata
+            return depth.decode(raw, Head).metadata
         except msgspec.MsgspecError as error:
             # The bytes are not an object at all: a proxy between us and the server answered.
             raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None

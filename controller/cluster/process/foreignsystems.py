@@ -12,15 +12,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import FOREIGN_QUEUES, PODS, QUEUES_OF, reader
 from controller.scheduler.mirror.specs import System
 from kube.client import Client, Decode
 from kube.clock import Clock, sleep
-from kube.election.candidate import LeaseSpec
+from kube.election.candidate import Lease, LeaseSpec
 from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.resources import LEASES, Resource
 
@@ -32,10 +30,6 @@ _LEASE_S: Final = 15
 """The duration of a lease that does not tell one: client-go's default."""
 FREE_S: Final = 60.0
 """The time after its last renewal for which a lease keeps its system off, whether it is given back or not."""
-
-
-class _Lease(msgspec.Struct, frozen=True):
-    spec: LeaseSpec = LeaseSpec()
 
 
 def is_held(lease: LeaseSpec, now_s: float, *, free_s: float = 0.0) -> bool:
@@ -133,7 +127,7 @@ class ForeignSystems:
     async def _is_held(self, lease: str, free_s: float) -> bool:
         namespace, _, name = lease.partition("/")
         try:
-            found = await self._client.get(LEASES, name, _Lease, namespace=namespace)
+            found = await self._client.get(LEASES, name, Lease, namespace=namespace)
         except NotFoundError:
             return False
         except ForbiddenError as error:

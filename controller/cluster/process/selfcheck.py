@@ -16,8 +16,9 @@ from controller.cluster.process.foreignsystems import is_held
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, GPU_NODES, PODS
 from kube.client import Client, Selection
 from kube.clock import Clock, sleep
-from kube.election.candidate import LeaseSpec
+from kube.election.candidate import Lease, LeaseSpec
 from kube.errors import KubeError, NotFoundError
+from kube.objects import Head, HeadMeta
 from kube.resources import LEASES, Resource
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,6 @@ _QUEUES: Final = tuple(
     Resource(CLUSTER_QUEUES.group, version, CLUSTER_QUEUES.plural, CLUSTER_QUEUES.kind)
     for version in ("v1beta1", "v1beta2")
 )
-
-
-class _Meta(Struct, frozen=True):
-    name: str = ""
 
 
 class _PodSpec(Struct, frozen=True, rename="camel"):
@@ -49,16 +46,8 @@ class _GpuNodeStatus(Struct, frozen=True, rename="camel"):
 
 
 class _GpuNode(Struct, frozen=True):
-    metadata: _Meta
+    metadata: HeadMeta
     status: _GpuNodeStatus = _GpuNodeStatus()
-
-
-class _Named(Struct, frozen=True):
-    metadata: _Meta
-
-
-class _Lease(Struct, frozen=True):
-    spec: LeaseSpec = LeaseSpec()
 
 
 class Seen(Struct, frozen=True):
@@ -119,14 +108,14 @@ async def _look(client: Client, namespace: str) -> Seen:
 
 async def _lease(client: Client, namespace: str) -> LeaseSpec:
     try:
-        return (await client.get(LEASES, LEASE, _Lease, namespace=namespace)).spec
+        return (await client.get(LEASES, LEASE, Lease, namespace=namespace)).spec
     except NotFoundError:
         return LeaseSpec()
 
 
 async def _queues(client: Client, resource: Resource) -> frozenset[str] | str:
     try:
-        found = await client.list_all(resource, _Named)
+        found = await client.list_all(resource, Head)
     except KubeError as refused:
         return str(refused)
     return frozenset(one.metadata.name for one in found.items)

@@ -5,13 +5,12 @@ its placeholders, which nothing else would remove.
 import logging
 from typing import Final
 
-import msgspec
-
 from controller.cluster.watching.kinds import DECLARATIONS, PODS, QUEUED_PODS, WORKLOADS
 from controller.cluster.writing.finalizers import KINDS
 from controller.cluster.writing.stampedwrites import Stamped
 from controller.jobs.framework.names import RESOURCE_IN_USE
 from controller.jobs.framework.podview import MANAGED
+from controller.objects.meta import Labelled, ObjectMeta
 from failpoints import points
 from failpoints.names import Failpoint
 from inventory.api.names import PLACEHOLDER_OF
@@ -25,18 +24,6 @@ _ATTEMPTS: Final = 5
 _OURS: Final = frozenset({RESOURCE_IN_USE, MANAGED})
 
 
-class _Meta(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    finalizers: tuple[str, ...] = ()
-
-
-class _Head(msgspec.Struct, frozen=True):
-    metadata: _Meta = _Meta()
-
-
 async def remove_finalizers(client: Client) -> int:
     """Removes the controller's finalizers from all objects, and returns how many objects had one. Raises KubeError."""
     count = 0
@@ -44,7 +31,7 @@ async def remove_finalizers(client: Client) -> int:
     # Pods come first: their workloads are deleted with them.
     for resource, selection in ((PODS, marked), *((kind, EVERYTHING) for kind in (WORKLOADS, *KINDS, DECLARATIONS))):
         try:
-            listing = await client.list_all(resource, _Head, selection)
+            listing = await client.list_all(resource, Labelled, selection)
         except NotFoundError:
             continue  # its CRD is gone, and its objects with it
         except ForbiddenError:
@@ -64,7 +51,7 @@ async def remove_placeholders(client: Client) -> int:
     along. Raises KubeError.
     """
     try:
-        listing = await client.list_all(PODS, _Head, Selection(label_selector=PLACEHOLDER_OF))
+        listing = await client.list_all(PODS, Labelled, Selection(label_selector=PLACEHOLDER_OF))
     except ForbiddenError:
         return 0  # an older chart
     count = 0
@@ -79,7 +66,7 @@ async def remove_placeholders(client: Client) -> int:
     return count
 
 
-async def _remove(client: Client, resource: Resource, meta: _Meta) -> None:
+async def _remove(client: Client, resource: Resource, meta: ObjectMeta) -> None:
     namespace = meta.namespace or None
     for _ in range(_ATTEMPTS):
         left = [finalizer for finalizer in meta.finalizers if finalizer not in _OURS]
@@ -92,7 +79,7 @@ async def _remove(client: Client, resource: Resource, meta: _Meta) -> None:
             return
         except ConflictError:
             try:
-                meta = (await client.get(resource, meta.name, _Head, namespace=namespace)).metadata
+                meta = (await client.get(resource, meta.name, Labelled, namespace=namespace)).metadata
             except NotFoundError:
                 return
         else:

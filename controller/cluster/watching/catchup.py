@@ -18,6 +18,7 @@ from controller.cluster.watching.ledger import version_number
 from kube.client import EVERYTHING, Client, Selection
 from kube.clock import Clock, sleep
 from kube.errors import KubeError
+from kube.objects import Head
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Reflector
 from kube.resources import Resource
@@ -32,17 +33,7 @@ _WATCH_S = 3
 _GIVEN_UP_S = 6.0
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    resource_version: str = ""
-
-
-class _Head(msgspec.Struct):
-    metadata: _Meta
-
-
-_DECODE = msgspec.json.Decoder(_Head).decode
+_DECODE = msgspec.json.Decoder(Head).decode
 
 
 async def catch_up(

@@ -9,8 +9,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
-
 from controller.cluster.watching.kinds import PODS
 from controller.cluster.webhooks import claims
 from controller.cluster.webhooks.claims import OwnerPod
@@ -18,6 +16,7 @@ from controller.objects.core import Pod
 from inventory.api.names import CLAIM_DEVICES
 from kube.client import Client
 from kube.errors import KubeError
+from kube.objects import Metadata
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +26,6 @@ _AT_ONCE: Final = 8
 _REST_S: Final = 0.1
 """The time after its answer at which a place is free again: at most 80 pods a second are requested, whoever sends
 reviews."""
-
-
-class _Meta(Struct, frozen=True):
-    uid: str = ""
-    annotations: dict[str, str] = {}
-
-
-class _Pod(Struct, frozen=True):
-    """The part of a pod that is read."""
-
-    metadata: _Meta
 
 
 class ClaimAnswers:
@@ -65,7 +53,7 @@ class ClaimAnswers:
         self._places -= 1
         try:
             async with asyncio.timeout(_WAITS_S):
-                found = await self._client.get(PODS, owner.name, _Pod, namespace=owner.namespace)
+                found = await self._client.get(PODS, owner.name, Metadata, namespace=owner.namespace)
         except (KubeError, TimeoutError) as error:
             log.debug("the pod of a claim is not known: %s/%s: %s", owner.namespace, owner.name, error)
             return ""

@@ -17,6 +17,7 @@ from failpoints.names import Failpoint
 from inventory.api.names import GPU_FAILURE_ACTIONS
 from kube.client import Client
 from kube.errors import KubeError, NotFoundError
+from kube.objects import Metadata
 from kube.resources import LEASES
 from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Verb, Write, Written
 
@@ -24,15 +25,6 @@ log = logging.getLogger(__name__)
 
 NAME: Final = "tessera-gpu-failures"
 _TRIES: Final = 3
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    annotations: dict[str, str] = {}
-
-
-class _Lease(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
 
 class GpuFailureRecord:
@@ -60,11 +52,11 @@ class GpuFailureRecord:
             log.warning("lease %s/%s: %s: %s; it counts as empty", self._namespace, NAME, GPU_FAILURE_ACTIONS, error)
             return RecentActions()
 
-    async def _look(self) -> _Lease:
+    async def _look(self) -> Metadata:
         try:
-            lease = await self._client.get(LEASES, NAME, _Lease, namespace=self._namespace)
+            lease = await self._client.get(LEASES, NAME, Metadata, namespace=self._namespace)
         except NotFoundError:
-            lease = _Lease()
+            lease = Metadata()
         self._version = lease.metadata.resource_version
         return lease
 

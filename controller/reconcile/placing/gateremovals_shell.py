@@ -15,7 +15,7 @@ from controller.cluster.watching.ledger import Ledger
 from controller.jobs.framework.names import ELASTIC_JOB, TOPOLOGY_GATE
 from controller.jobs.framework.podview import ADMISSION_GATE, GROUP_NAME, workload_of
 from controller.objects.core import Pod
-from controller.objects.meta import ObjectMeta, epoch_s, find_condition
+from controller.objects.meta import Labelled, epoch_s, find_condition
 from controller.scheduler.decisions import reasons
 from kube.clock import Clock
 from kube.reading.reflector import Changed
@@ -25,10 +25,6 @@ _OTHERS: Final = frozenset({TOPOLOGY_GATE, ELASTIC_JOB})
 
 CountRemoval = Callable[[str, str, bool, float], None]
 """Called with ClusterQueue, gate, whether the pod is one of a group, and seconds since the admission."""
-
-
-class _Head(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class GateRemovals:
@@ -47,7 +43,7 @@ class GateRemovals:
         old, new = observed.change.old.object, observed.change.new.object
         if observed.resource == QUEUED_PODS:
             if _ADMISSION in old.raw and _ADMISSION not in new.raw:
-                self._removed(Pod(metadata=msgspec.json.decode(new.raw, type=_Head).metadata), ADMISSION_GATE)
+                self._removed(Pod(metadata=msgspec.json.decode(new.raw, type=Labelled).metadata), ADMISSION_GATE)
         elif observed.resource == PODS and old.spec.scheduling_gates:
             for gate in _gates(old) & _OTHERS - _gates(new):
                 self._removed(new, gate)

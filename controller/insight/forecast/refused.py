@@ -38,7 +38,7 @@ def refused_by_rules(kind: JobKind | None, job: Json, gates: FeatureGates, look:
     elif kind is not None:
         job = completed(kind, kind.defaulted(job, gates), look)
     if controller_of(job) is None:
-        rules = _others(job["apiVersion"], job["kind"]) if kind is None else _rules(kind)  # type: ignore[arg-type]
+        rules = _others(job["apiVersion"], job["kind"]) if kind is None else _rules(kind)
     else:
         rules = () if kind is None else kind.rules
     told = (f"{refusal.field}: {refusal.sentence}" for refusal in refused(rules, Review(new=job, gates=gates)))

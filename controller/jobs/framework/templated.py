@@ -9,11 +9,11 @@ A path may lead through lists, and a merge patch replaces a list whole: every pa
 resourceVersion of the job it was computed from.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.jobs.framework.kind import KindDefaults, Outcome, Patch, tie
+from controller.jobs.framework.kind import JobKind, Outcome, Patch, tie
 from controller.jobs.framework.marks import is_elastic
 from controller.jobs.framework.podsets import (
     JobPodSet,
@@ -30,7 +30,6 @@ from controller.jobs.framework.raw import (
     JobError,
     Json,
     condition,
-    flag,
     has_condition,
     mapping,
     sequence,
@@ -94,7 +93,7 @@ class Slot(Struct, frozen=True, kw_only=True):
         return found or {}
 
 
-class TemplatedKind(KindDefaults, ABC):
+class TemplatedKind(JobKind):
     """A kind with templates, see ``kind.JobKind``. ``priority_class_path``: the kind's own field for the pods'
     PriorityClass, if it has one.
 
@@ -102,12 +101,6 @@ class TemplatedKind(KindDefaults, ABC):
     when its pods are gone.
     """
 
-    framework: str
-    group: str
-    version: str
-    kind: str
-    plural: str
-    suspend_path: tuple[str, ...] = ("spec", "suspend")
     priority_class_path: tuple[str, ...] = ()
     starts_in_two_writes: bool = False
     only_queued_are_judged: bool = False
@@ -117,15 +110,6 @@ class TemplatedKind(KindDefaults, ABC):
     @abstractmethod
     def slots(self, job: Json) -> tuple[Slot, ...]:
         """The slots of a job in the order of its pod sets, names in lower case. Raises JobError."""
-
-    @abstractmethod
-    def pod_selector(self, job: Json) -> str: ...
-
-    @abstractmethod
-    def finished(self, job: Json) -> Outcome | None: ...
-
-    @abstractmethod
-    def pods_ready(self, job: Json) -> bool: ...
 
     @abstractmethod
     def is_active(self, job: Json) -> bool:
@@ -192,9 +176,6 @@ class TemplatedKind(KindDefaults, ABC):
         templates = (slot.written(job) for slot in self.slots(job))
         return next((name for each in templates if (name := text(each, "spec", "priorityClassName"))), "")
 
-    def is_suspended(self, job: Json) -> bool:
-        return flag(job, *self.suspend_path)
-
     def is_stopped(self, job: Json) -> bool:
         if not self.is_suspended(job) or self.is_active(job):
             return False
@@ -213,9 +194,6 @@ class TemplatedKind(KindDefaults, ABC):
             return False
         originals = workload.templates()
         return any(is_started(written[name], originals.get(name, {})) for name in marked)
-
-    def suspend(self, job: Json) -> Patch:
-        return Patch(body={"metadata": tie(job), **nested(self.suspend_path, True)})
 
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
         slots, originals = self.slots(job), workload.templates()

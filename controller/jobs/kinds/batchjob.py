@@ -14,7 +14,7 @@ from typing import Final
 
 from controller.jobs.framework import names
 from controller.jobs.framework.growing import batch_minimum, begins_with
-from controller.jobs.framework.kind import Ending, KindDefaults, Outcome, Patch, Review, refused, tie
+from controller.jobs.framework.kind import Ending, JobKind, Outcome, Patch, Review, refused, tie
 from controller.jobs.framework.marks import is_elastic
 from controller.jobs.framework.podsets import (
     JobPodSet,
@@ -33,7 +33,6 @@ from controller.jobs.framework.raw import (
     annotations,
     at,
     condition,
-    flag,
     has_condition,
     integer,
     map_patch,
@@ -69,7 +68,7 @@ _ENDS: Final[tuple[tuple[str, Ending, str], ...]] = (
 )
 
 
-class BatchJob(KindDefaults):
+class BatchJob(JobKind):
     """Kubernetes' own Job. See ``kind.JobKind``."""
 
     framework = "batch/job"
@@ -154,9 +153,6 @@ class BatchJob(KindDefaults):
     def pod_priority_class(self, job: Json) -> str:
         return text(job, "spec", "template", "spec", "priorityClassName")
 
-    def is_suspended(self, job: Json) -> bool:
-        return flag(job, "spec", "suspend")
-
     def is_stopped(self, job: Json) -> bool:
         # Only the condition says that the Job controller has seen the suspension: before it, "no active pods" may be an
         # old count. A Job that has no start time never had pods. A Job that is being deleted gets no condition any
@@ -194,9 +190,6 @@ class BatchJob(KindDefaults):
         if is_marked(template) and is_started(template, _original(workload) or {}):
             return True
         return FULL_PARALLELISM in annotations(job)
-
-    def suspend(self, job: Json) -> Patch:
-        return Patch(body={"metadata": tie(job), "spec": {"suspend": True}})
 
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
         original = _original(workload)

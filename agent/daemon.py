@@ -561,17 +561,17 @@ class Agent:
         return Driver(self._settings.node_name, self._settings.sys_root, on_xid, find_library, lost)
 
     def _restore(self) -> Checkpoint | None:
-        found = statefiles.load_checkpoint(self._settings.state_dir, node_name=self._settings.node_name)
-        if found is None:
+        checkpoint = statefiles.load_checkpoint(self._settings.state_dir, node_name=self._settings.node_name)
+        if checkpoint is None:
             return None
-        now_s, same_boot = self._clock(), found.is_of_boot(self._boot_id)
-        self.node_state.culprits.restore(found.application_faults)
-        self._recorder.transitions(self.node_state.health.restore(found.health, same_boot=same_boot, now_s=now_s))
+        now_s, same_boot = self._clock(), checkpoint.is_of_boot(self._boot_id)
+        self.node_state.culprits.restore(checkpoint.application_faults)
+        self._recorder.transitions(self.node_state.health.restore(checkpoint.health, same_boot=same_boot, now_s=now_s))
         if not same_boot:
             return None
-        self.node_state.discovered(found.node, self.access.files.access(found.node), now_s)
-        log.info("serving from the checkpoint", extra={"gpus": len(found.node.gpus)})
-        return found
+        self.node_state.discovered(checkpoint.node, self.access.files.access(checkpoint.node), now_s)
+        log.info("serving from the checkpoint", extra={"gpus": len(checkpoint.node.gpus)})
+        return checkpoint
 
     def _state_kept(self) -> None:
         """Hear that the state folder can be written, or cannot any more."""

@@ -262,14 +262,14 @@ class NodeState:
     @property
     def withheld(self) -> dict[str, str]:
         """Why no new container gets a device, health aside, by the UUID of the GPU or MIG instance."""
-        found = {
+        why = {
             str(gpu): "its layout is about to change, until the containers on it have ended"
             for gpu in self.advance.withheld
         }
-        found.update(self._in_another_shape())
+        why.update(self._in_another_shape())
         for reasons in self._withheld.values():
-            found.update(reasons)
-        return found
+            why.update(reasons)
+        return why
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -425,7 +425,7 @@ class NodeState:
         if not hands and not self.grants.open:
             return {}
         host = {str(mig.uuid): gpu.uuid for gpu in self.node.gpus for mig in gpu.mig_instances}
-        found: dict[str, str] = {}
+        why: dict[str, str] = {}
         for device, resource in (*hands.items(), *self.grants.open.items()):
             unit = physical_id(device)
             offered = unit in self._offered_units
@@ -436,8 +436,8 @@ class NodeState:
                 reason = (
                     f"a container holds it as {resource} and it is to be another resource, until that one has ended"
                 )
-                found.update(dict.fromkeys({unit} if offered else {unit, str(host.get(unit, unit))}, reason))
-        return found
+                why.update(dict.fromkeys({unit} if offered else {unit, str(host.get(unit, unit))}, reason))
+        return why
 
     def _in_the_way(self, blocked: Blocked) -> str:
         """The line that names the pods that must end before the GPU's mode can change."""

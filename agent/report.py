@@ -97,16 +97,16 @@ def held_devices(
 def device_reports(node_state: NodeState) -> tuple[DeviceReport, ...]:
     """Every GPU, each followed by its MIG instances."""
     repairs = {shown.repair.gpu: shown.repair.state.value for shown in node_state.repairs}
-    found = []
+    reports = []
     for gpu in node_state.node.gpus:
         repair = repairs.get(gpu.uuid, "")
         whole = _device(gpu.uuid, gpu.index, None, node_state.health.state(gpu.uuid), repair)
-        found.append(structs.replace(whole, unrepaired=node_state.unrepaired.get(gpu.uuid, "")))
-        found += [
+        reports.append(structs.replace(whole, unrepaired=node_state.unrepaired.get(gpu.uuid, "")))
+        reports += [
             _device(mig.uuid, gpu.index, mig.profile, node_state.health.state(gpu.uuid, mig.uuid), repair)
             for mig in gpu.mig_instances
         ]
-    return tuple(found)
+    return tuple(reports)
 
 
 def device_counts(

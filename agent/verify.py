@@ -197,9 +197,9 @@ def run(argv: Sequence[str], load: Callable[[str], Any], show: Callable[[str], N
     parser = argparse.ArgumentParser(prog="python -m agent.verify", description="Tests one GPU's memory and copies.")
     parser.add_argument("--memory", type=_part, default=0.9, metavar="PART", help="of the free memory; default 0.9")
     parser.add_argument("--library", default=os.environ.get(LIBRARY_VARIABLE) or LIBRARY, help="the driver's libcuda")
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     try:
-        verify(Cuda(load(given.library)), given.memory, show, now)
+        verify(Cuda(load(options.library)), options.memory, show, now)
     except NotTestedError as why:
         show(f"not tested: {why}")
         return NOT_TESTED
@@ -207,7 +207,7 @@ def run(argv: Sequence[str], load: Callable[[str], Any], show: Callable[[str], N
         show(f"bad: {wrong}")
         return BAD
     except (OSError, AttributeError) as missing:
-        show(f"not tested: {given.library}: {missing}")
+        show(f"not tested: {options.library}: {missing}")
         return NOT_TESTED
     show("well")
     return WELL

@@ -77,7 +77,7 @@ class ApiReporter:
             # No GPU has been read yet: what an earlier agent published still holds.
             return
         settings = self._settings.labels
-        found = (
+        node_labels = (
             labels.labels(
                 node_state.node,
                 node_state.layout,
@@ -90,7 +90,7 @@ class ApiReporter:
             if settings.enabled
             else {}
         )
-        self._publisher.publish_labels({**found, **node_state.answers})
+        self._publisher.publish_labels({**node_labels, **node_state.answers})
         self._publisher.publish_gpunode(
             gpunode.build(
                 node=node_state.node,

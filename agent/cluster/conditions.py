@@ -68,19 +68,19 @@ def merged(there: Iterable[Mapping[str, Any]], wanted: Sequence[Told], now_s: fl
     transition is that of the status.
     """
     known = {each.get("type"): each for each in there}
-    found: list[dict[str, Any]] = []
+    conditions: list[dict[str, Any]] = []
     differs = False
-    for each in wanted:
-        old = known.get(each.type, {})
-        same = old.get("status") == each.status
+    for condition in wanted:
+        old = known.get(condition.type, {})
+        same = old.get("status") == condition.status
         since = old.get("lastTransitionTime") if same else None
         made = {
-            "type": each.type,
-            "status": each.status,
-            "reason": each.reason,
-            "message": each.message,
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
             "lastTransitionTime": since or timestamp(now_s),
         }
         differs |= any(old.get(key) != value for key, value in made.items())
-        found.append(made)
-    return found if differs else None
+        conditions.append(made)
+    return conditions if differs else None

@@ -122,7 +122,7 @@ class NodeConditions:
             wanted = tuple(each for each in wanted if each.type != GPU_READY)
         # An apply that leaves one of ours out would remove it.
         left = set(TYPES) - {each.type for each in wanted}
-        kept = [each for each in there if each.get("type") in left]
+        others = [each for each in there if each.get("type") in left]
         made = merged(there, wanted, self._clock.wall())
         if made is None:
             return
@@ -130,7 +130,7 @@ class NodeConditions:
             "apiVersion": NODES.api_version,
             "kind": NODES.kind,
             "metadata": {"name": self._name},
-            "status": {"conditions": [*kept, *made]},
+            "status": {"conditions": [*others, *made]},
         }
         points.before(Failpoint.NODE_CONDITIONS)
         await self._client.apply(

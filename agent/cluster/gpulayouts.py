@@ -59,14 +59,14 @@ class _Object(Struct):
 
 def read(raw: bytes) -> Found:
     """One object off the wire. Raises msgspec.MsgspecError where it is no GpuLayout at all."""
-    found = depth.decode(raw, _Object)
-    name = found.metadata.name
+    decoded = depth.decode(raw, _Object)
+    name = decoded.metadata.name
     try:
-        layout = parse_layout(bytes(found.spec.layout).decode(errors="replace"), f"GpuLayout {name}")
-        remediation = parse_remediation(bytes(found.spec.remediation).decode(errors="replace"), f"GpuLayout {name}")
+        layout = parse_layout(bytes(decoded.spec.layout).decode(errors="replace"), f"GpuLayout {name}")
+        remediation = parse_remediation(bytes(decoded.spec.remediation).decode(errors="replace"), f"GpuLayout {name}")
     except ConfigError as wrong:
-        return Found(name, found.spec.selector, None, str(wrong))
-    return Found(name, found.spec.selector, msgspec.structs.replace(layout, remediation=remediation))
+        return Found(name, decoded.spec.selector, None, str(wrong))
+    return Found(name, decoded.spec.selector, msgspec.structs.replace(layout, remediation=remediation))
 
 
 def choose(found: Iterable[Found], labels: Mapping[str, str]) -> Chosen:

@@ -176,14 +176,14 @@ def moment(wall_s: float) -> dt.datetime:
 
 def _offers(layout: Layout) -> dict[str, tuple[Offer, ...]]:
     """The resources that each device is advertised under, by physical id."""
-    found: dict[str, list[Offer]] = {}
+    by_device: dict[str, list[Offer]] = {}
     for resource in layout.resources:
         groups: dict[str, list[LogicalDevice]] = {}
         for device in resource.devices:
             groups.setdefault(device.physical_id, []).append(device)
         for physical_id, devices in groups.items():
-            found.setdefault(physical_id, []).append(_offer(resource, devices))
-    return {physical_id: tuple(offers[:8]) for physical_id, offers in found.items()}
+            by_device.setdefault(physical_id, []).append(_offer(resource, devices))
+    return {physical_id: tuple(offers[:8]) for physical_id, offers in by_device.items()}
 
 
 def _offer(resource: layout_model.Resource, devices: Sequence[LogicalDevice]) -> Offer:
@@ -296,7 +296,7 @@ def _gi_profile(mig: MigInstance) -> str:
 
 
 def _links(node: NodeInventory) -> tuple[LinkEntry, ...]:
-    found = []
+    links = []
     for i, first in enumerate(node.gpus[:MAX_GPUS]):
         for j in range(i + 1, min(len(node.gpus), MAX_GPUS)):
             link = node.links[i][j]
@@ -304,8 +304,8 @@ def _links(node: NodeInventory) -> tuple[LinkEntry, ...]:
                 continue
             a, b = sorted((first.index, node.gpus[j].index))
             pcie = "" if link.pcie is None else link.pcie.name
-            found.append(LinkEntry(a=a, b=b, pcie=pcie, nvlinks=link.nvlinks, nvswitch=link.nvswitch))
-    return tuple(found)
+            links.append(LinkEntry(a=a, b=b, pcie=pcie, nvlinks=link.nvlinks, nvswitch=link.nvswitch))
+    return tuple(links)
 
 
 def _holders(holders: Mapping[DeviceId, HolderView]) -> tuple[HolderEntry, ...]:

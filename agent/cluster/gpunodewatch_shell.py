@@ -62,14 +62,14 @@ class _Object(Struct, frozen=True):
 
 def read(raw: bytes) -> OwnGpuNode:
     """One object off the wire. Raises msgspec.MsgspecError where it is no GpuNode at all."""
-    found = depth.decode(raw, _Object)
+    decoded = depth.decode(raw, _Object)
     orders = {
         key.removeprefix(REMEDIATION_ORDER): value
-        for key, value in found.metadata.annotations.items()
+        for key, value in decoded.metadata.annotations.items()
         if key.startswith(REMEDIATION_ORDER) and key != REMEDIATION_ORDER
     }
-    grants = (_grant(bytes(one)) for one in found.status.grants[:MAX_GPUS])
-    took_none = found.status.reset_mode == RESETS_NEVER
+    grants = (_grant(bytes(one)) for one in decoded.status.grants[:MAX_GPUS])
+    took_none = decoded.status.reset_mode == RESETS_NEVER
     return OwnGpuNode(tuple(grant for grant in grants if grant is not None), orders, took_none)
 
 

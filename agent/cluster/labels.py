@@ -132,26 +132,26 @@ def _models(gpus: Sequence[Gpu]) -> dict[str, str]:
 
 
 def _versions(node: NodeInventory) -> dict[str, str]:
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     if node.driver_version:
         major, minor, revision = (*node.driver_version.split(".", 2), "", "")[:3]
         driver = {"major": major, "minor": minor}
-        found |= {f"cuda.driver.{part}": label_value(value) for part, value in (driver | {"rev": revision}).items()}
+        versions |= {f"cuda.driver.{part}": label_value(value) for part, value in (driver | {"rev": revision}).items()}
         full = driver | {"revision": revision, "full": node.driver_version}
-        found |= {f"cuda.driver-version.{part}": label_value(value) for part, value in full.items()}
+        versions |= {f"cuda.driver-version.{part}": label_value(value) for part, value in full.items()}
     if node.cuda_version != (0, 0):
         major, minor = (str(part) for part in node.cuda_version)
-        found |= {"cuda.runtime.major": major, "cuda.runtime.minor": minor}
-        found |= {"cuda.runtime-version.major": major, "cuda.runtime-version.minor": minor}
-        found["cuda.runtime-version.full"] = f"{major}.{minor}"
-    return found
+        versions |= {"cuda.runtime.major": major, "cuda.runtime.minor": minor}
+        versions |= {"cuda.runtime-version.major": major, "cuda.runtime-version.minor": minor}
+        versions["cuda.runtime-version.full"] = f"{major}.{minor}"
+    return versions
 
 
 def _machine(gpus: Sequence[Gpu], model: Sequence[Gpu], machine_type: str) -> dict[str, str]:
     major, minor = model[0].compute_capability
     classes = {gpu.pci_class for gpu in gpus}
     one_class = classes.pop() if len(classes) == 1 else None
-    found = {
+    facts = {
         "gpu.machine": label_value(machine_type) or "unknown",
         "gpu.family": family(major, minor),
         "gpu.compute.major": str(major),
@@ -161,8 +161,8 @@ def _machine(gpus: Sequence[Gpu], model: Sequence[Gpu], machine_type: str) -> di
     cliques = {gpu.clique for gpu in gpus}
     clique = cliques.pop() if len(cliques) == 1 else None
     if clique is not None:
-        found["gpu.clique"] = label_value(clique.label)
-    return found
+        facts["gpu.clique"] = label_value(clique.label)
+    return facts
 
 
 def family(major: int, minor: int) -> str:
@@ -178,17 +178,17 @@ def family(major: int, minor: int) -> str:
 
 def _modes(gpus: Sequence[Gpu], spec: LayoutSpec, vgpu: VgpuHost | None, *, mps: bool) -> dict[str, str]:
     asked = spec.replication is not None and spec.replication.mode is SharingMode.MPS
-    found = {
+    modes = {
         "mig.capable": _bool(any(gpu.mig_capable for gpu in gpus)),
         "mps.capable": _bool((mps or asked) and not (asked and any(gpu.mig_enabled for gpu in gpus))),
         "vgpu.present": _bool(vgpu is not None),
     }
     if spec.mig_strategy is not MigStrategy.NONE:
-        found["mig.strategy"] = spec.mig_strategy.value
+        modes["mig.strategy"] = spec.mig_strategy.value
     if vgpu is not None:
-        found["vgpu.host-driver-version"] = label_value(vgpu.driver_version)
-        found["vgpu.host-driver-branch"] = label_value(vgpu.driver_branch)
-    return found
+        modes["vgpu.host-driver-version"] = label_value(vgpu.driver_version)
+        modes["vgpu.host-driver-branch"] = label_value(vgpu.driver_branch)
+    return modes
 
 
 def _bool(value: bool) -> str:
@@ -210,7 +210,7 @@ def _offers(layout: Layout, spec: LayoutSpec) -> dict[str, _Offer]:
     need not.
     """
     unshared = {pattern.name for pattern in (*spec.gpu_patterns, *spec.mig_patterns)}
-    found: dict[str, _Offer] = {}
+    offers: dict[str, _Offer] = {}
     for resource in layout.resources:
         counts = Counter(device.physical_id for device in resource.devices if device.replica is not None)
         kept_name = resource.name in unshared or _is_mig_name(resource.name)
@@ -219,12 +219,12 @@ def _offers(layout: Layout, spec: LayoutSpec) -> dict[str, _Offer]:
             share = shares.get(physical_id, Share(resource.sharing))
             # Readers of these labels know three strategies; fractions are kept apart by MPS.
             fractional = share.sharing is SharingMode.FRACTIONAL
-            found[physical_id] = _Offer(
+            offers[physical_id] = _Offer(
                 replicas=replicas // share.granularity,
                 sharing=SharingMode.MPS if fractional else share.sharing,
                 marked=kept_name,
             )
-    return found
+    return offers
 
 
 def _is_mig_name(name: ResourceName) -> bool:
@@ -244,11 +244,11 @@ def _resources(
         if single_strategy_problem(node) is not None:
             return _invalid(model[0].product)
         return _mig_labels("gpu", [(gpu, mig) for gpu in model for mig in gpu.mig_instances], offers)
-    found = _whole(model, offers)
+    published = _whole(model, offers)
     if spec.mig_strategy is MigStrategy.MIXED:
         for profile, instances in _by_profile(gpus).items():
-            found |= _mig_labels(f"mig-{profile}", instances, offers)
-    return found
+            published |= _mig_labels(f"mig-{profile}", instances, offers)
+    return published
 
 
 def _invalid(product: str) -> dict[str, str]:
@@ -280,12 +280,12 @@ def _whole(model: Sequence[Gpu], offers: Mapping[str, _Offer]) -> dict[str, str]
 
 def _by_profile(gpus: Iterable[Gpu]) -> dict[str, list[tuple[Gpu, MigInstance]]]:
     """Instances by profile as a label spells it; parts of a GPU instance have no resource and no labels."""
-    found: dict[str, list[tuple[Gpu, MigInstance]]] = {}
+    by_profile: dict[str, list[tuple[Gpu, MigInstance]]] = {}
     for gpu in gpus:
         for mig in gpu.mig_instances if gpu.mig_enabled else ():
             if mig.fills_gpu_instance:
-                found.setdefault(_profile(mig), []).append((gpu, mig))
-    return found
+                by_profile.setdefault(_profile(mig), []).append((gpu, mig))
+    return by_profile
 
 
 def _profile(mig: MigInstance) -> str:

@@ -182,11 +182,11 @@ class KubePublisher:
     async def _is_there(self, body: GpuNode) -> bool:
         """Whether the server holds this content already, as after a restart of the agent that changed nothing."""
         try:
-            found = await self._client.get(GPU_NODES, self._name, _FoundGpuNode)
+            published = await self._client.get(GPU_NODES, self._name, _FoundGpuNode)
         except NotFoundError:
             return False
-        same_owner = found.metadata.owner_references == body.metadata.owner_references
-        return same_owner and _content(found.status) == _content(body.status)
+        same_owner = published.metadata.owner_references == body.metadata.owner_references
+        return same_owner and _content(published.status) == _content(body.status)
 
 
 class _FoundGpuNode(Struct):
@@ -290,11 +290,11 @@ class _LabelWriter:
             return
         self._told.add(key)
         others = [name for name in label_managers(meta, key) if name != FIELD_MANAGER]
-        found = f"{key}={meta.labels[key]}" if key in meta.labels else f"{key} removed"
+        change = f"{key}={meta.labels[key]}" if key in meta.labels else f"{key} removed"
         self._event(
             reason="LabelContested",
             action="PublishLabels",
-            note=say(found, ", ".join(others) or "another client"),
+            note=say(change, ", ".join(others) or "another client"),
             type_="Warning",
         )
 

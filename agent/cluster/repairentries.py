@@ -49,13 +49,13 @@ def order_answers(answers: Iterable[Answered]) -> tuple[OrderAnswer, ...]:
     """The answers, ordered by the GPU."""
     return tuple(
         OrderAnswer(
-            gpu=each.gpu[:_WORD],
-            order=each.order[:_ORDER],
-            answer=each.answer[:MAX_TEXT],
-            at=moment(each.at_s),
-            refused=each.refused,
+            gpu=answered.gpu[:_WORD],
+            order=answered.order[:_ORDER],
+            answer=answered.answer[:MAX_TEXT],
+            at=moment(answered.at_s),
+            refused=answered.refused,
         )
-        for each in sorted(answers, key=lambda each: each.gpu)
+        for answered in sorted(answers, key=lambda each: each.gpu)
     )
 
 
@@ -63,14 +63,14 @@ def fault_entries(counts: Iterable[FaultCount]) -> tuple[ApplicationFaults, ...]
     """The counts, ordered by GPU and XID."""
     return tuple(
         ApplicationFaults(
-            gpu=each.gpu,
-            serial=each.serial[:_WORD],
-            xid=each.xid,
-            count=each.count,
-            first=moment(each.first_s),
-            last=moment(each.last_s),
-            culprit=each.culprit.value,
-            programs=tuple(program[:_WORD] for program in each.programs),
+            gpu=fault.gpu,
+            serial=fault.serial[:_WORD],
+            xid=fault.xid,
+            count=fault.count,
+            first=moment(fault.first_s),
+            last=moment(fault.last_s),
+            culprit=fault.culprit.value,
+            programs=tuple(program[:_WORD] for program in fault.programs),
         )
-        for each in sorted(counts, key=lambda each: (each.gpu, each.xid))
+        for fault in sorted(counts, key=lambda each: (each.gpu, each.xid))
     )

@@ -68,12 +68,14 @@ def parse_remediation(text: str, source: str) -> tuple[tuple[str, str | int | fl
     """
     root = parse_text(f'{{"remediation": {text}}}', source)
     values, _ = read_tree(root, source, {})
-    found = {target.removeprefix("remediation."): value for target, value in values.items()}
-    if any(name.startswith("verify") for name in found):
+    settings = {target.removeprefix("remediation."): value for target, value in values.items()}
+    if any(name.startswith("verify") for name in settings):
         raise ConfigError(source, "remediation.verify", "a program", "none: the agent's own configuration names it")
-    if "stewards" in found:
+    if "stewards" in settings:
         raise ConfigError(source, "remediation.stewards", "names", "none: the agent's own configuration names them")
-    return tuple(sorted((name, value.value if isinstance(value, StrEnum) else value) for name, value in found.items()))
+    return tuple(
+        sorted((name, value.value if isinstance(value, StrEnum) else value) for name, value in settings.items())
+    )
 
 
 def read_layout(place: Place, *, lines: bool = True) -> GpuLayoutSpec:

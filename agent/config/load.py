@@ -75,15 +75,15 @@ def stand_in(
     path: Path | None, env: Mapping[str, str], flags: Mapping[str, str], rejected: ConfigError
 ) -> LoadedConfig | None:
     """The last good configuration of the state folder, in place of one that was ``rejected``; None without one."""
-    given = _given(env, flags)
-    text = last_good(given.values.get("state_dir", Path("/var/lib/tessera")))
+    overrides = _given(env, flags)
+    text = last_good(overrides.values.get("state_dir", Path("/var/lib/tessera")))
     if text is None:
         return None
     try:
-        found = _build(given, text, "last good configuration")
+        found = _build(overrides, text, "last good configuration")
     except ConfigError:
         return None
-    return msgspec.structs.replace(found, rejected=rejected, path=path or given.values.get("config_file"))
+    return msgspec.structs.replace(found, rejected=rejected, path=path or overrides.values.get("config_file"))
 
 
 def remember(state_dir: Path, text: str) -> None:
@@ -119,20 +119,20 @@ class _Given(Struct, frozen=True):
 
 
 def _given(env: Mapping[str, str], flags: Mapping[str, str]) -> _Given:
-    given = _Given({}, [], set())
+    overrides = _Given({}, [], set())
     for option in OPTIONS:
         if option.flag in flags:
             if not flags[option.flag] and option.empty_is_default:
-                given.defaults.add(option.target)
+                overrides.defaults.add(option.target)
                 continue
-            _convert(option, flags[option.flag], "command line", option.flag, given)
+            _convert(option, flags[option.flag], "command line", option.flag, overrides)
             continue
         for name in option.variables:
             text = env.get(name)
             if text is not None and (text or option.empty_counts):
-                _convert(option, text, "environment", name, given)
+                _convert(option, text, "environment", name, overrides)
                 break
-    return given
+    return overrides
 
 
 def _convert(option: Option, text: str, where: str, name: str, given: _Given) -> None:

@@ -81,15 +81,15 @@ class ConfigName:
         try:
             files = _files(config_dir)
         except OSError as failed:
-            found = os.strerror(failed.errno or 0).lower()
-            self.undecided = UnreadableError(str(config_dir), "", found, "a readable folder")
+            problem = os.strerror(failed.errno or 0).lower()
+            self.undecided = UnreadableError(str(config_dir), "", problem, "a readable folder")
             return None
         try:
             name = fall_back(files, fallback)
         except Undecided:
             expected = "one of them chosen by the node's label or --default-config, or one that a strategy finds: "
-            found = ", ".join(sorted(files))
-            self.undecided = ConfigError(str(config_dir), "", found, expected + ", ".join(fallback.strategies))
+            names = ", ".join(sorted(files))
+            self.undecided = ConfigError(str(config_dir), "", names, expected + ", ".join(fallback.strategies))
             return None
         return None if name is None else config_dir / name
 

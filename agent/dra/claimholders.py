@@ -65,9 +65,9 @@ class ClaimHolders:
 
     def uses(self) -> dict[DeviceId, ClaimUse]:
         """The claim that has each device, as metrics name it."""
-        found: dict[DeviceId, ClaimUse] = {}
+        by_device: dict[DeviceId, ClaimUse] = {}
         for unit, device, claim in self._held():
-            found[unit] = ClaimUse(
+            by_device[unit] = ClaimUse(
                 claim.namespace,
                 claim.name,
                 self._driver,
@@ -77,7 +77,7 @@ class ClaimHolders:
                 mig="" if device.slot is None else unit,
                 percent=0 if device.share is None else device.share.percent,
             )
-        return found
+        return by_device
 
     def holders(self) -> dict[DeviceId, Holder]:
         """The claim that has each device, shown as the first pod that it was prepared for. An instance that does not

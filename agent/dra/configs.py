@@ -121,9 +121,9 @@ def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
 
     Raises ClaimError for a config that is unknown, misspelt, or asks for what is not served.
     """
-    found = parameters(config)
+    body = parameters(config)
     where = f"config of {config.source}"
-    kind, version = found.get("kind"), found.get("apiVersion")
+    kind, version = body.get("kind"), body.get("apiVersion")
     if version != API_VERSION:
         raise ClaimError(words.bad_version(where, version, API_VERSION))
     expected = "MigDeviceConfig" if mig else "GpuConfig"
@@ -133,7 +133,7 @@ def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
     if known is None:
         raise ClaimError(words.bad_kind(where, kind, expected))
     try:
-        read = msgspec.convert(found, type=known)
+        read = msgspec.convert(body, type=known)
     except msgspec.ValidationError as wrong:
         raise ClaimError(words.bad_config(where, kind, str(wrong))) from None
     if config.requests and kind != expected:
@@ -169,17 +169,17 @@ def clients_of(part: Taken, devices: Mapping[str, DraDevice]) -> tuple[MpsClient
     """
     groups: list[Config] = []
     places: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    found: list[MpsClient | None] = []
+    clients: list[MpsClient | None] = []
     for result, configs in zip(part.results, part.configs, strict=True):
         device = devices.get(result.device)
         asked = mps_of(configs, mig=device is not None and device.slot is not None)
         if asked is None or device is None or result.admin_access:
-            found.append(None)
+            clients.append(None)
             continue
         config, limits = asked
         if config not in groups:
             groups.append(config)
         group = groups.index(config)
         place = places[group].setdefault(device.name, len(places[group]))
-        found.append(MpsClient(group, limits.threads, limits.of(device.gpu, place)))
-    return tuple(found)
+        clients.append(MpsClient(group, limits.threads, limits.of(device.gpu, place)))
+    return tuple(clients)

@@ -22,12 +22,12 @@ Unit = Callable[[GivenDevice], str | None]
 
 def members(claim: Prepared, device: GivenDevice) -> tuple[GivenDevice, ...]:
     """The devices of the claim that have one daemon with ``device``, each once."""
-    found = {
+    by_device = {
         each.device: each
         for each in claim.devices
         if not each.admin and each.mps is not None and device.mps is not None and each.mps.group == device.mps.group
     }
-    return tuple(found.values())
+    return tuple(by_device.values())
 
 
 def daemon_of(claim: Prepared, device: GivenDevice, unit: Unit) -> str | None:
@@ -39,13 +39,13 @@ def daemon_specs(claims: Iterable[Prepared], node: NodeInventory, unit: Unit) ->
     """The specs of the daemons whose devices exist: a whole GPU does while it is not cut. A daemon of several GPUs
     keeps its spec when some of them are gone: the claim's containers on the others are its clients still.
     """
-    found: dict[str, DaemonSpec] = {}
+    by_device: dict[str, DaemonSpec] = {}
     for claim in claims:
         for device in claim.devices:
             spec = _spec(claim, members(claim, device), node, unit) if device.mps is not None else None
             if spec is not None:
-                found[spec.device] = spec
-    return tuple(found.values())
+                by_device[spec.device] = spec
+    return tuple(by_device.values())
 
 
 def devices_of(claim: Prepared, unit: Unit) -> frozenset[str]:

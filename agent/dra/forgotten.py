@@ -45,9 +45,9 @@ class Forgotten:
 async def _is_gone(client: Client, claim: Prepared) -> bool:
     try:
         async with asyncio.timeout(CALL_TIMEOUT_S):
-            found = await client.get(RESOURCE_CLAIMS, claim.name, Claim, namespace=claim.namespace)
+            current = await client.get(RESOURCE_CLAIMS, claim.name, Claim, namespace=claim.namespace)
     except NotFoundError:
         return True
     except (KubeError, TimeoutError):
         return False
-    return found.metadata.uid != claim.uid
+    return current.metadata.uid != claim.uid

@@ -143,16 +143,16 @@ class DraNode:
         devices.
         """
         offer = self._offering.offer()
-        found: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for device in offer.devices if offer is not None else ():
             kind = str(device.attributes["type"])
-            found[kind, "published"] += 1
-            found[kind, "tainted"] += bool(device.taints)
-            found[kind, "held"] += 0
+            counts[kind, "published"] += 1
+            counts[kind, "tainted"] += bool(device.taints)
+            counts[kind, "held"] += 0
         for given in (device for claim in self._ledger.entries for device in claim.devices if not device.admin):
             kind = "share" if given.share is not None else "gpu" if given.slot is None else "mig"
-            found[kind, "held"] += 1
-        return found
+            counts[kind, "held"] += 1
+        return counts
 
     # The MIG planner's side (see agent.mig.node.ByClaim)
 
@@ -249,11 +249,11 @@ class DraNode:
         from agent.dra.server_shell import DeviceState
 
         pool = self._node_state.node.name
-        given = {device.device for claim in self._ledger.entries for device in claim.devices}
+        prepared = {device.device for claim in self._ledger.entries for device in claim.devices}
         return tuple(
             DeviceState(pool, device.name, not reason, reason)
             for device, reason in self._offering.ailments()
-            if device.slot is None or device.name in given
+            if device.slot is None or device.name in prepared
         )
 
     def _in_use(self, claim: Prepared) -> bool:

@@ -154,7 +154,7 @@ class StatusWriter:
             "status": {"devices": list(map(_body, devices))} if devices else {},
         }
         points.before(Failpoint.CLAIM_STATUS)
-        kept = await client.apply(
+        stored = await client.apply(
             RESOURCE_CLAIMS,
             ref.name,
             body,
@@ -165,13 +165,13 @@ class StatusWriter:
             subresource="status",
         )
         points.after(Failpoint.CLAIM_STATUS)
-        return kept.status.said_by(self._driver)
+        return stored.status.said_by(self._driver)
 
 
 def _body(status: DeviceStatus) -> dict[str, Any]:
-    found: dict[str, Any] = {"driver": status.driver, "pool": status.pool, "device": status.device}
+    body: dict[str, Any] = {"driver": status.driver, "pool": status.pool, "device": status.device}
     if status.share_id:
-        found["shareID"] = status.share_id
+        body["shareID"] = status.share_id
     if status.data is not None:
-        found["data"] = status.data
-    return {**found, "conditions": list(status.conditions or ())}
+        body["data"] = status.data
+    return {**body, "conditions": list(status.conditions or ())}

@@ -67,17 +67,17 @@ def _read(handle: Any) -> ComputeMode:
 
 def read_compute_modes() -> list[tuple[str, int]]:
     """UUID and compute mode of each GPU, read in a session of its own; empty where NVML cannot be read."""
-    found: list[tuple[str, int]] = []
+    modes: list[tuple[str, int]] = []
     try:
         must(pynvml.nvmlInit)
     except NvmlError:
-        return found
+        return modes
     try:
         for index in range(must(pynvml.nvmlDeviceGetCount)):
             with contextlib.suppress(NvmlError):
                 handle = must(pynvml.nvmlDeviceGetHandleByIndex, index)
                 uuid = text(must(pynvml.nvmlDeviceGetUUID, handle))
-                found.append((uuid, int(must(pynvml.nvmlDeviceGetComputeMode, handle))))
+                modes.append((uuid, int(must(pynvml.nvmlDeviceGetComputeMode, handle))))
     finally:
         must(pynvml.nvmlShutdown)
-    return found
+    return modes

@@ -187,17 +187,17 @@ class Driver:
             raise GpuLost(f"NVML no longer lists {uuid}")
         gpu, handle = slot.gpu, slot.handle
         try:
-            found = await slot.worker.call(lambda: look(handle, gpu), timeout_s)
+            seen = await slot.worker.call(lambda: look(handle, gpu), timeout_s)
         except GpuLost:
             self._renewals.lost(uuid)
             raise
-        self._renewals.answered(uuid, old_handle_works=None if handle is None else not found.renewed)
+        self._renewals.answered(uuid, old_handle_works=None if handle is None else not seen.renewed)
         if self._find(uuid) is slot:
-            slot.handle = found.handle
-            if found.renewed or self._hearing.deaf(slot):
+            slot.handle = seen.handle
+            if seen.renewed or self._hearing.deaf(slot):
                 # A new handle may have the old one's address: only a new event set is sure to be the new GPU's.
                 await self._hearing.renew(slot)
-        return Sighting(found.probe, reset=self._renewals.take(uuid))
+        return Sighting(seen.probe, reset=self._renewals.take(uuid))
 
     async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
         """Run ``function(handle)`` on the GPU's own thread, between probes. Raises what it raises, GpuLost,

@@ -38,13 +38,9 @@ def read_facts(handle: Any, gpu: Gpu) -> tuple[GpuFacts, GpuMig]:
 
 def read_pids(handle: Any) -> tuple[int, ...]:
     """The processes that have a context on the GPU or on one of its instances. Raises as ``read_facts``."""
-    found = (
-        process.pid
-        for function in (
-            pynvml.nvmlDeviceGetComputeRunningProcesses,
-            pynvml.nvmlDeviceGetGraphicsRunningProcesses,
-            pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
-        )
-        for process in ask(function, handle) or ()
+    kinds = (
+        pynvml.nvmlDeviceGetComputeRunningProcesses,
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+        pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
     )
-    return tuple(sorted({int(pid) for pid in found}))
+    return tuple(sorted({int(process.pid) for kind in kinds for process in ask(kind, handle) or ()}))

@@ -68,7 +68,7 @@ class CulpritCore:
             programs.pop(program, None)
             programs[program] = now_s
         recent = {name: at_s for name, at_s in programs.items() if now_s - FORGOTTEN_S < at_s}
-        found = FaultCount(
+        count = FaultCount(
             gpu=gpu,
             serial=serial or ("" if before is None else before.serial),
             xid=xid,
@@ -77,7 +77,7 @@ class CulpritCore:
             last_s=now_s,
             programs=dict(list(recent.items())[-MOST_PROGRAMS:]),
         )
-        self._counts[key] = found
+        self._counts[key] = count
         for other in list(self._counts)[: max(0, len(self._counts) - MOST_COUNTS)]:
             del self._counts[other]
         self._judge(xid)
@@ -104,12 +104,12 @@ class CulpritCore:
     def validate(self) -> None:
         """Recompute the invariants. Raises AssertionError."""
         assert len(self._counts) <= MOST_COUNTS, "more counts than are kept"
-        for (gpu, xid), each in self._counts.items():
-            assert (gpu, xid) == (each.gpu, each.xid), "a count is filed under another GPU or XID"
-            assert each.count >= max(1, len(each.programs)), f"{gpu}: more programs than faults"
-            assert each.first_s <= each.last_s, f"{gpu}: the last fault is before the first"
-            assert len(each.programs) <= MOST_PROGRAMS, f"{gpu}: more programs than are kept"
-            assert each.culprit is _culprit(each, self._gpus_of_programs(xid)), (
+        for (gpu, xid), count in self._counts.items():
+            assert (gpu, xid) == (count.gpu, count.xid), "a count is filed under another GPU or XID"
+            assert count.count >= max(1, len(count.programs)), f"{gpu}: more programs than faults"
+            assert count.first_s <= count.last_s, f"{gpu}: the last fault is before the first"
+            assert len(count.programs) <= MOST_PROGRAMS, f"{gpu}: more programs than are kept"
+            assert count.culprit is _culprit(count, self._gpus_of_programs(xid)), (
                 f"{gpu}: the culprit of XID {xid} has drifted"
             )
 

@@ -85,9 +85,9 @@ class HealthCore:
 
         A board is replaced when its place on the PCI bus holds another UUID: only then do ``replace`` faults end.
         """
-        found = list(gpus)
-        here = {gpu.uuid for gpu in found}
-        taken = {gpu.pci_bus_id for gpu in found}
+        present = list(gpus)
+        here = {gpu.uuid for gpu in present}
+        taken = {gpu.pci_bus_id for gpu in present}
         changes: list[Transition] = []
         for record in list(self._records.values()):
             if record.uuid in here:
@@ -96,7 +96,7 @@ class HealthCore:
                 self.forget(record.uuid)
             elif not record.has([FaultKind.REMOVED]):
                 changes += self.apply(Removed(record.uuid), now_s)
-        for gpu in found:
+        for gpu in present:
             changes += self.track(gpu, now_s)
         return tuple(changes)
 

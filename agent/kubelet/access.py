@@ -80,12 +80,12 @@ def _extras(hosts: "_Hosts", channels: Iterable[int]) -> Mapping[str, tuple[Devi
     if hosts.simulated:
         wanted = {**SIMULATED_NODES, IMEX_CLASS: imex}
         return {cls: tuple(map(hosts.node, paths)) for cls, paths in wanted.items()}
-    found = {
+    by_class = {
         cls: tuple(path for pattern in patterns for path in hosts.glob(pattern))
         for cls, patterns in EXTRA_NODES.items()
     }
-    found[IMEX_CLASS] = tuple(path for path in imex if hosts.has_device(path))
-    return {cls: tuple(map(hosts.node, paths)) for cls, paths in found.items()}
+    by_class[IMEX_CLASS] = tuple(path for path in imex if hosts.has_device(path))
+    return {cls: tuple(map(hosts.node, paths)) for cls, paths in by_class.items()}
 
 
 def capability_paths(proc_root: Path, gpu: Gpu, mig: MigInstance) -> tuple[str, ...]:

@@ -157,14 +157,14 @@ class CdiFiles:
     async def _driver_files(self, access: NodeAccess) -> DriverFiles:
         root = HostRoot(self.driver.driver_root, self._seen)
         try:
-            found = find_driver(root, access.driver_version)
+            driver_files = find_driver(root, access.driver_version)
         except NoDriverError:
             listed = await self._listed_folders()
             if not listed:
                 raise
-            found = find_driver(root, access.driver_version, listed)
-        sockets = () if IPC_OFF in self.driver.cdi_feature_flags else found.sockets
-        return structs.replace(found, sockets=sockets, hook=self._hook())
+            driver_files = find_driver(root, access.driver_version, listed)
+        sockets = () if IPC_OFF in self.driver.cdi_feature_flags else driver_files.sockets
+        return structs.replace(driver_files, sockets=sockets, hook=self._hook())
 
     async def _listed_folders(self) -> tuple[str, ...]:
         # ldconfig gets the cache file by name, not the root by -r: that is a chroot, a right we do without.

@@ -83,13 +83,13 @@ class DeviceFiles:
         """Why containers could not use devices with the files that they would get, by the device's UUID. Devices in
         ``by_claim`` are given with their files whatever ``spec`` says.
         """
-        found = {
+        lacking = {
             uuid: device.lacking
             for uuid, device in access.devices.items()
             if device.lacking and (spec.gives_nodes or uuid in by_claim)
         }
-        self._lacking = bool(found)
-        return found
+        self._lacking = bool(lacking)
+        return lacking
 
     def access(self, node: NodeInventory) -> NodeAccess:
         """The files of each GPU and MIG instance of ``node``, as they are now."""

@@ -56,19 +56,23 @@ def holders_of(
     instances: a device counts in whatever shape it was given, also in one that is no longer offered. Other plugins'
     devices are passed over. A device held by claim counts as of a resource that is called like its driver.
     """
-    found: dict[DeviceId, Holder] = {}
+    by_device: dict[DeviceId, Holder] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
             for group in container.devices:
                 holder = Holder(pod.namespace, pod.name, container.name, ResourceName(group.resource_name))
                 ours = (DeviceId(device) for device in group.device_ids if physical_id(DeviceId(device)) in units)
-                found.update((device, holder) for device in ours)
+                by_device.update((device, holder) for device in ours)
             for claim in container.dynamic_resources:
-                for given in claim.claim_resources:
-                    device = claimed(given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
+                for resource in claim.claim_resources:
+                    device = claimed(
+                        resource.driver_name, claim.claim_namespace, claim.claim_name, resource.device_name
+                    )
                     if device is not None:
-                        found[device] = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
-    return found
+                        by_device[device] = Holder(
+                            pod.namespace, pod.name, container.name, ResourceName(resource.driver_name)
+                        )
+    return by_device
 
 
 def shown_of(answer: pb.ListPodResourcesResponse) -> set[Shown]:
@@ -86,7 +90,7 @@ def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = nothing) 
     """The containers that have one device by claim together, in the kubelet's order; no
     entry for a device that one container has.
     """
-    found: dict[DeviceId, dict[Holder, None]] = {}
+    by_device: dict[DeviceId, dict[Holder, None]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
             for claim in container.dynamic_resources:
@@ -94,8 +98,8 @@ def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = nothing) 
                     device = claimed(given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
                     if device is not None:
                         holder = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
-                        found.setdefault(device, {})[holder] = None
-    return {device: tuple(holders) for device, holders in found.items() if len(holders) > 1}
+                        by_device.setdefault(device, {})[holder] = None
+    return {device: tuple(holders) for device, holders in by_device.items() if len(holders) > 1}
 
 
 class Look(Struct, frozen=True):

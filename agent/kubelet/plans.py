@@ -168,17 +168,17 @@ class Plans:
         """Take in pod resources' answer. Devices recorded under the wrong pod become open demands of that pod again."""
         shown = set(holders.values())
         open_: list[_Given] = []
-        for given in self._given:
-            found = {holders.get(device) for device in given.devices}
-            if None in found:
-                open_.append(given)
+        for grant in self._given:
+            pods = {holders.get(device) for device in grant.devices}
+            if None in pods:
+                open_.append(grant)
                 continue
-            late = self._waiting.get(given.supposed)
+            late = self._waiting.get(grant.supposed)
             if late is not None and late.pod.key not in shown:
                 late.supposed = False
-            wrong = self._entry(given.uid)
-            if wrong is not None and wrong.pod.key not in found and wrong.pod.key not in shown:
-                self._reopen(wrong, given)
+            wrong = self._entry(grant.uid)
+            if wrong is not None and wrong.pod.key not in pods and wrong.pod.key not in shown:
+                self._reopen(wrong, grant)
         self._given = open_
         for uid, entry in list(self._waiting.items()):
             if entry.pod.key in shown and self._has_all(entry, holders):
@@ -344,7 +344,7 @@ def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand
     """Devices of the owner's plan, as many as the demand asks, with all of ``required``; empty where some are
     not free.
     """
-    found: dict[str, list[DeviceId]] = {}
+    by_name: dict[str, list[DeviceId]] = {}
     seen: set[DeviceId] = set()
     left = _left(owner, required)
     for name, count in left.items():
@@ -355,13 +355,13 @@ def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand
         ]
         usable.sort(key=lambda device: device not in required)
         seen.update(usable[:count])
-        found[name] = usable[:count]
+        by_name[name] = usable[:count]
     if demand.resource == PERCENT_RESOURCE and demand.gpus != 1:
-        found = _on_each(found, required, demand)
+        by_name = _on_each(by_name, required, demand)
     elif demand.resource == PERCENT_RESOURCE:
-        gpu = _lying_on(owner, left, {name: len(devices) for name, devices in found.items()}, required, demand)
-        found = {gpu: found[gpu]} if gpu is not None else {}
-    every = [part for devices in found.values() for part in devices]
+        gpu = _lying_on(owner, left, {name: len(devices) for name, devices in by_name.items()}, required, demand)
+        by_name = {gpu: by_name[gpu]} if gpu is not None else {}
+    every = [part for devices in by_name.values() for part in devices]
     if not required <= set(every) or len(every) < demand.count:
         return ()
     rest = [device for device in every if device not in required]
@@ -385,11 +385,11 @@ def _on_each(
     """The plan's devices on as many GPUs as the demand says, equally many on each; empty where the plan has no such
     GPUs that are free.
     """
-    each = demand.count // demand.gpus if demand.gpus else 0
+    per_gpu = demand.count // demand.gpus if demand.gpus else 0
     pinned = {physical_id(device) for device in required}
-    able = [gpu for gpu, devices in found.items() if each and len(devices) >= each]
+    able = [gpu for gpu, devices in found.items() if per_gpu and len(devices) >= per_gpu]
     chosen = sorted(able, key=lambda gpu: gpu not in pinned)[: demand.gpus]
-    return {gpu: found[gpu][:each] for gpu in found if gpu in chosen} if len(chosen) == demand.gpus else {}
+    return {gpu: found[gpu][:per_gpu] for gpu in found if gpu in chosen} if len(chosen) == demand.gpus else {}
 
 
 def _gpus(resource: ResourceName, devices: Iterable[DeviceId]) -> int:

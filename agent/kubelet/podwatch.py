@@ -178,8 +178,8 @@ def _waiting(pod: _Pod) -> BoundPod:
     meta, status = pod.metadata, pod.status
     if status.start_time is not None or status.phase in _ENDED:
         return IDLE
-    said = meta.annotations or _Annotations()
-    gpus = gpus_asked(said.percent_devices) or 0
+    annotations = meta.annotations or _Annotations()
+    gpus = gpus_asked(annotations.percent_devices) or 0
     demands = tuple(_demands((*pod.spec.init_containers, *pod.spec.containers), gpus))
     if not demands:
         return IDLE
@@ -189,8 +189,8 @@ def _waiting(pod: _Pod) -> BoundPod:
         # Versions of one resource can be compared as numbers (API conventions): this one is the binding's.
         age=int(meta.resource_version) if meta.resource_version.isdigit() else 0,
         demands=demands,
-        plan=deviceplan.devices(said.devices),
-        workload=f"{meta.namespace}/{said.workload}" if said.workload else "",
+        plan=deviceplan.devices(annotations.devices),
+        workload=f"{meta.namespace}/{annotations.workload}" if annotations.workload else "",
     )
 
 
@@ -318,11 +318,11 @@ class PodWatch:
         """
         if required:
             return False
-        found = await self._look()
-        if found is None:
+        answer = await self._look()
+        if answer is None:
             return False
-        self.plans.held({device: (holder.namespace, holder.pod) for device, holder in found.holders.items()})
-        self._newcomers.listed(found.without, self.knows, self._clock.monotonic())
+        self.plans.held({device: (holder.namespace, holder.pod) for device, holder in answer.holders.items()})
+        self._newcomers.listed(answer.without, self.knows, self._clock.monotonic())
         return True
 
     def knows(self, pod: PodKey) -> bool:

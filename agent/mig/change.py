@@ -139,12 +139,12 @@ class GpuChange:
             mig = await self._nvml.read()
         holders = await self._services.holders()
         existing = mig.held(frozenset(holders or ()))
-        found = self._planned(mig, existing, wish)
-        if isinstance(found, DoesNotFit):
-            return self._end(MigState.REFUSED, words.does_not_fit(self._name, found.why))
-        if isinstance(found, InTheWay):
-            return await self._in_the_way(mig, found, wish, holders or {})
-        return await self._execute(mig, found, wish, known=holders is not None)
+        plan = self._planned(mig, existing, wish)
+        if isinstance(plan, DoesNotFit):
+            return self._end(MigState.REFUSED, words.does_not_fit(self._name, plan.why))
+        if isinstance(plan, InTheWay):
+            return await self._in_the_way(mig, plan, wish, holders or {})
+        return await self._execute(mig, plan, wish, known=holders is not None)
 
     def _planned(self, mig: GpuMig, existing: Sequence[Existing], wish: Wish) -> MigPlan | InTheWay | DoesNotFit:
         if wish.slots is not None:
@@ -190,13 +190,13 @@ class GpuChange:
     ) -> tuple[tuple[str, ...], str]:
         """The pods in the way, and, in words, everything that is in the way."""
         pods: list[str] = []
-        found: list[str] = []
+        reasons: list[str] = []
         for instance in blocking:
             mine = sorted({pod for device in mig.devices(instance) for pod in holders.get(device, ())})
             pods += mine
             strangers = [f"process {p.pid}" for p in mig.processes if p.gi == instance.gi_id] if not mine else []
-            found.append(words.instance_in_use(instance.profile, instance.start, ", ".join(mine or strangers)))
-        return tuple(dict.fromkeys(pods)), "; ".join(found)
+            reasons.append(words.instance_in_use(instance.profile, instance.start, ", ".join(mine or strangers)))
+        return tuple(dict.fromkeys(pods)), "; ".join(reasons)
 
     async def _execute(self, mig: GpuMig, found: MigPlan, wish: Wish, *, known: bool) -> Outcome | None:
         """Withhold, ask for holders again, journal, take the steps, read back. None where a pod took an instance that

@@ -75,7 +75,7 @@ class PartedChoice:
             self._seen, self._configurations, self._broken = seen, {}, ""
             return True
         try:
-            found = parted.parse(read_text(path), str(path))
+            parsed = parted.parse(read_text(path), str(path))
         except UnreadableError as failed:
             log.warning("mig config cannot be read", extra={"problem": str(failed)})
             before, of_this = self._broken, self._seen[:1] == (path,)
@@ -84,8 +84,8 @@ class PartedChoice:
         except ConfigError as wrong:
             self._configurations, self._broken = {}, str(wrong)
         else:
-            self._configurations, self._broken = found.configurations, ""
-            for warning in found.warnings:
+            self._configurations, self._broken = parsed.configurations, ""
+            for warning in parsed.warnings:
                 log.warning("mig config", extra={"problem": warning})
         self._seen = seen
         return True

@@ -22,7 +22,7 @@ def configurations(gpus: Iterable[Gpu]) -> Configurations:
     boards = {gpu.pci_device_id: gpu.mig_profiles for gpu in gpus if gpu.mig_capable and gpu.mig_profiles}
     if not boards:
         return {}
-    found: dict[str, tuple[PartedEntry, ...]] = {
+    by_name: dict[str, tuple[PartedEntry, ...]] = {
         "all-disabled": (PartedEntry(enabled=False),),
         "all-enabled": (PartedEntry(enabled=True),),
     }
@@ -33,11 +33,11 @@ def configurations(gpus: Iterable[Gpu]) -> Configurations:
             for each in profiles
             if each.name == profile
         }
-        found[f"all-{profile.replace('+', '.')}"] = _entries(boards, counts)
+        by_name[f"all-{profile.replace('+', '.')}"] = _entries(boards, counts)
     balanced = {board: parts for board, profiles in boards.items() if (parts := _balanced(profiles))}
     if balanced:
-        found["all-balanced"] = _entries(boards, balanced)
-    return found
+        by_name["all-balanced"] = _entries(boards, balanced)
+    return by_name
 
 
 def _entries(boards: _Boards, wanted: Mapping[int, tuple[str, ...]]) -> tuple[PartedEntry, ...]:

@@ -80,13 +80,13 @@ class Journal:
         path = self._path(gpu)
         try:
             with path.open("rb") as file:
-                found = msgspec.json.decode(file.read(MAX_BYTES), type=JournalEntry)
+                entry = msgspec.json.decode(file.read(MAX_BYTES), type=JournalEntry)
         except OSError:
             return None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
             log.warning("MIG journal ignored", extra={"file": str(path), "error": str(wrong)})
             return None
-        return found if found.version == VERSION and found.gpu == gpu else None
+        return entry if entry.version == VERSION and entry.gpu == gpu else None
 
     def write(self, entry: JournalEntry) -> None:
         """Write the entry, with a new id: it is on disk when this returns. Raises OSError."""

@@ -320,24 +320,24 @@ class MigNode:
         """All pods that hold a device named by a UUID, of any device plugin or by claim: those that the kubelet lists
         now, and those that got a device which it does not list yet.
         """
-        given = self._node_state.grants.open
+        granted = self._node_state.grants.open
         try:
             async with asyncio.timeout(HOLDERS_WITHIN_S):
                 answer = await self._kubelet.list()
         except (TimeoutError, grpc.aio.AioRpcError) as silent:
             log.info("kubelet does not report who holds devices", extra={"error": type(silent).__name__})
             return None
-        found: dict[str, dict[str, None]] = {}
+        holders: dict[str, dict[str, None]] = {}
         for pod in answer.pod_resources:
             name = f"{pod.namespace}/{pod.name}"
             for device in (device_id for c in pod.containers for group in c.devices for device_id in group.device_ids):
-                found.setdefault(physical_id(DeviceId(device)), {})[name] = None
+                holders.setdefault(physical_id(DeviceId(device)), {})[name] = None
         for device, name in self._by_claim.holding(answer):
-            found.setdefault(device, {})[name] = None
+            holders.setdefault(device, {})[name] = None
         # A grant may have been listed meanwhile to another call, after this one was answered by the kubelet.
-        for device_id in (*given, *self._node_state.grants.open):
-            found.setdefault(physical_id(device_id), {UNLISTED: None})
-        return {device: tuple(pods) for device, pods in found.items()}
+        for device_id in (*granted, *self._node_state.grants.open):
+            holders.setdefault(physical_id(device_id), {UNLISTED: None})
+        return {device: tuple(pods) for device, pods in holders.items()}
 
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
         self._changing[gpu] = keep

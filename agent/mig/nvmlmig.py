@@ -52,13 +52,13 @@ def open_by(proc_root: Path, device: str, *, but: int) -> list[str]:
     """The processes that have a device file open, as ``name (pid)``. Processes that may not be looked at are
     left out.
     """
-    found: list[str] = []
+    clients: list[str] = []
     for process in proc_root.glob("[0-9]*"):
         if process.name != str(but) and _has_open(process, device):
-            found.append(f"{_name(process)} ({process.name})")
-        if len(found) >= MAX_CLIENTS:
+            clients.append(f"{_name(process)} ({process.name})")
+        if len(clients) >= MAX_CLIENTS:
             break
-    return sorted(found)
+    return sorted(clients)
 
 
 def _has_open(process: Path, device: str) -> bool:

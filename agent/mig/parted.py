@@ -98,14 +98,14 @@ def _entry(place: Place) -> PartedEntry:
 
 
 def _profiles(place: Place) -> tuple[str, ...]:
-    found: list[str] = []
+    profiles: list[str] = []
     for key, item in place.children():
         # An attribute that is left empty is passed over.
         name = re.sub(r",+(?=,|$)", "", key)
         if not _PROFILE.fullmatch(name):
             raise item.error("a MIG profile as the key, e.g. 1g.10gb", repr(key[:40]))
-        found += [name] * int(item.value(integer(0, MAX_COUNT)))
-    return tuple(found)
+        profiles += [name] * int(item.value(integer(0, MAX_COUNT)))
+    return tuple(profiles)
 
 
 _BOARD = "a PCI device id and vendor id such as 0x233010DE"
@@ -152,7 +152,7 @@ def wishes(entries: Sequence[PartedEntry], gpus: Sequence[Gpu], when_busy: WhenB
     """The wishes of a configuration for these GPUs. A GPU without MIG has no wish, unless MIG is asked of it by
     index.
     """
-    found: dict[GpuUuid, Wish] = {}
+    by_gpu: dict[GpuUuid, Wish] = {}
     for entry in entries:
         for gpu in gpus:
             if entry.filters and not any(board.means(gpu) for board in entry.filters):
@@ -161,8 +161,8 @@ def wishes(entries: Sequence[PartedEntry], gpus: Sequence[Gpu], when_busy: WhenB
                 continue
             if not gpu.mig_capable and gpu.readable and (entry.indexes is None or not entry.enabled):
                 continue
-            found[gpu.uuid] = Wish(entry.profiles if entry.enabled else None, when_busy)
-    return found
+            by_gpu[gpu.uuid] = Wish(entry.profiles if entry.enabled else None, when_busy)
+    return by_gpu
 
 
 def missing(entries: Sequence[PartedEntry], gpus: Sequence[Gpu]) -> tuple[int, ...]:

@@ -82,13 +82,13 @@ class Control:
             for at, mib in limits:
                 await self.ask(f"set_device_pinned_mem_limit {server} {at} {mib}M")
         points.after(Failpoint.MPS_LIMITS)
-        found = await self.ask("get_default_active_thread_percentage")
-        if not same_percentage(found, threads):
-            raise MpsError(f"the MPS daemon keeps {found or 'no'} % of the threads for a client, expected {threads}")
+        answer = await self.ask("get_default_active_thread_percentage")
+        if not same_percentage(answer, threads):
+            raise MpsError(f"the MPS daemon keeps {answer or 'no'} % of the threads for a client, expected {threads}")
         for at, mib in limits:
-            found = await self.ask(f"get_default_device_pinned_mem_limit {at}")
-            if not same_size(found, mib):
-                raise MpsError(f"the MPS daemon keeps the memory limit {found or 'none'}, expected {mib}M")
+            answer = await self.ask(f"get_default_device_pinned_mem_limit {at}")
+            if not same_size(answer, mib):
+                raise MpsError(f"the MPS daemon keeps the memory limit {answer or 'none'}, expected {mib}M")
 
 
 def same_percentage(answer: str, percent: int) -> bool:
@@ -101,11 +101,11 @@ def same_percentage(answer: str, percent: int) -> bool:
 
 def same_size(answer: str, mib: int) -> bool:
     """Whether ``answer``, such as ``3G`` or ``20000M``, is ``mib`` MiB, rounded as the answer's unit has it."""
-    found = re.fullmatch(r"(\d+)(?:\.\d+)?\s*([KMG])i?B?", answer.strip(), re.IGNORECASE)
-    if found is None:
+    matched = re.fullmatch(r"(\d+)(?:\.\d+)?\s*([KMG])i?B?", answer.strip(), re.IGNORECASE)
+    if matched is None:
         return False
-    shown_mib = {"K": int(found[1]) // 1024, "M": int(found[1]), "G": int(found[1]) * 1024}[found[2].upper()]
-    return shown_mib == mib if found[2] not in "Gg" else shown_mib <= mib < shown_mib + 1024
+    shown_mib = {"K": int(matched[1]) // 1024, "M": int(matched[1]), "G": int(matched[1]) * 1024}[matched[2].upper()]
+    return shown_mib == mib if matched[2] not in "Gg" else shown_mib <= mib < shown_mib + 1024
 
 
 def _pids(answer: str) -> tuple[int, ...]:

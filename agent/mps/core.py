@@ -148,15 +148,15 @@ class DaemonCore:
 
     def unready(self) -> Mapping[str, str]:
         """The reasons why wanted devices cannot serve clients now, by device; ready devices are not in it."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for daemon in self._daemons.values():
             applied = daemon.applied if daemon.wanted and daemon.phase is Phase.READY else None
             for device in daemon.spec.devices if daemon.wanted else ():
                 if applied is None:
-                    found[device] = daemon.reason
+                    reasons[device] = daemon.reason
                 elif device not in applied.devices:
-                    found[device] = "its MPS daemon is started anew with it when no pod holds a device of that daemon"
-        return found
+                    reasons[device] = "its MPS daemon is started anew with it when no pod holds a device of that daemon"
+        return reasons
 
     def is_held(self, device: str) -> bool:
         """Whether pods hold a device of the daemon that is filed under ``device``, or may hold one while that is not
@@ -302,11 +302,11 @@ class DaemonCore:
         assert len(had) == len(set(had)), "two daemons have one device"
         unready = self.unready()
         for daemon in self._daemons.values():
-            told = [device in unready for device in daemon.spec.devices]
-            assert not daemon.wanted or all(told) or daemon.phase is Phase.READY, "readiness told wrongly"
+            are_unready = [device in unready for device in daemon.spec.devices]
+            assert not daemon.wanted or all(are_unready) or daemon.phase is Phase.READY, "readiness told wrongly"
             same = daemon.applied is not None and daemon.applied.devices == daemon.spec.devices
             ready = same and daemon.phase is Phase.READY
-            assert not daemon.wanted or not ready or not any(told), "readiness told wrongly"
+            assert not daemon.wanted or not ready or not any(are_unready), "readiness told wrongly"
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class DaemonCore:
             self._daemons[daemon.spec.device] = _Daemon(daemon.spec, now_s)
 
     def _next(self, now_s: float) -> tuple[Do, ...]:
-        found = []
+        due = []
         for daemon in list(self._daemons.values()):
             if daemon.work is not None:
                 continue
@@ -351,8 +351,8 @@ class DaemonCore:
                 daemon.work = work
                 if work is Work.START:
                     daemon.has |= set(daemon.spec.devices)
-                found.append(Do(work, daemon.spec))
-        return tuple(found)
+                due.append(Do(work, daemon.spec))
+        return tuple(due)
 
     def _choose(self, daemon: _Daemon, now_s: float) -> Work | None:
         held = self._is_held(daemon)

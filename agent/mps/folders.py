@@ -100,11 +100,11 @@ def remember_mode(paths: DevicePaths, gpu: str, mode: ComputeMode) -> None:
 
 def remembered_modes(paths: DevicePaths) -> dict[str, ComputeMode]:
     """The compute modes to restore, by GPU, where some are recorded."""
-    found: dict[str, ComputeMode] = {}
+    modes: dict[str, ComputeMode] = {}
     for gpu in members(paths):
         with contextlib.suppress(OSError, KeyError):
-            found[gpu] = ComputeMode[_note(paths, gpu).read_text().strip()]
-    return found
+            modes[gpu] = ComputeMode[_note(paths, gpu).read_text().strip()]
+    return modes
 
 
 def members(paths: DevicePaths) -> tuple[str, ...]:

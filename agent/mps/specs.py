@@ -81,25 +81,25 @@ def daemon_specs(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, Gp
     ]
     replicas = Counter(device.physical_id for device in shared)
     together = {device.gpu: device.share.together for device in shared if device.share is not None and not device.mig}
-    found: list[DaemonSpec] = []
+    specs: list[DaemonSpec] = []
     for gpu in node.gpus:
         mode = modes.get(gpu.uuid)
         if isinstance(mode, Fractional):
             spec = _spec(node, gpu, clients=_WHOLE // mode.granularity, equal=False, counted=False)
-            _join(found, spec, mode.together)
+            _join(specs, spec, mode.together)
         elif isinstance(mode, Dra):
             if mode.shares is not None:
-                found.append(_spec(node, gpu, clients=_WHOLE // mode.shares, equal=False, counted=False))
+                specs.append(_spec(node, gpu, clients=_WHOLE // mode.shares, equal=False, counted=False))
         elif isinstance(mode, Mps):
-            found.append(_spec(node, gpu, clients=len(mode.clients), equal=mode.equal))
+            specs.append(_spec(node, gpu, clients=len(mode.clients), equal=mode.equal))
         elif replicas[gpu.uuid]:
-            _join(found, _spec(node, gpu, clients=replicas[gpu.uuid], equal=True), together[gpu.uuid])
-        found += [
+            _join(specs, _spec(node, gpu, clients=replicas[gpu.uuid], equal=True), together[gpu.uuid])
+        specs += [
             _instance_spec(node, gpu, index, clients=replicas[mig.uuid])
             for index, mig in enumerate(gpu.mig_instances)
             if replicas[mig.uuid]
         ]
-    return tuple(found)
+    return tuple(specs)
 
 
 def _spec(node: NodeInventory, gpu: Gpu, *, clients: int, equal: bool, counted: bool = True) -> DaemonSpec:

@@ -114,12 +114,12 @@ def read_state(path: Path, kind: type[S], validate: Callable[[S], None]) -> S | 
     try:
         if len(content) > MAX_BYTES:
             raise msgspec.ValidationError(f"found more than {MAX_BYTES} bytes")
-        found = msgspec.json.decode(content, type=kind)
-        validate(found)
+        state = msgspec.json.decode(content, type=kind)
+        validate(state)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AssertionError) as wrong:
         log.warning("state file ignored", extra={"file": str(path), "error": str(wrong)})
         return None
-    return found
+    return state
 
 
 def read_boot_id(proc_root: Path) -> str:

@@ -233,16 +233,16 @@ class Attempt:
         if settings.simulate is not None and settings.pid_root is None:
             return ""  # this machine's /proc knows nothing of simulated GPUs
         minors = [gpu.minor for gpu in self._unit.gpus]
-        found = await asyncio.to_thread(openers, settings.process_root, minors)
+        opened = await asyncio.to_thread(openers, settings.process_root, minors)
         aside = self._unit.uuids <= self._node.monitor.aside
-        others = [each for each in found.found if aside or each.pid != os.getpid()]
+        others = [each for each in opened.found if aside or each.pid != os.getpid()]
         others = [each for each in others if not each.name.startswith(but)]
         if others:
             stewards = settings.remediation.stewards
             watch = all(each.is_one_of(stewards) for each in others)
             say = words.open_by_stewards if watch else words.open_by
             return say(", ".join(map(str, others)))
-        return words.not_looked_at() if found.blind else ""
+        return words.not_looked_at() if opened.blind else ""
 
     async def _processes(self) -> str:
         """The processes that NVML has on the unit; empty for none. The daemons' servers are gone by now."""

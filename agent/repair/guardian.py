@@ -38,7 +38,7 @@ def main(command: Sequence[str]) -> int:
         _become(command, out_w)
     os.close(out_w)
     os.set_blocking(out_r, False)
-    kept, ended = b"", False
+    tail, ended = b"", False
     poll = select.poll()
     for descriptor in (0, wake_r, out_r):
         poll.register(descriptor, select.POLLIN)
@@ -51,15 +51,15 @@ def main(command: Sequence[str]) -> int:
                 pid, status = os.waitpid(child, os.WNOHANG)
                 ended = pid == child
             elif descriptor == out_r:
-                found = _read(out_r)
-                kept = (kept + found)[-KEPT_BYTES:]
-                if not found:
+                chunk = _read(out_r)
+                tail = (tail + chunk)[-KEPT_BYTES:]
+                if not chunk:
                     poll.unregister(out_r)
     for _ in range(_CHUNK_BYTES // KEPT_BYTES):  # what it printed last; its children may print on
-        kept = (kept + (found := _read(out_r)))[-KEPT_BYTES:]
-        if not found:
+        tail = (tail + (chunk := _read(out_r)))[-KEPT_BYTES:]
+        if not chunk:
             break
-    os.write(1, kept)
+    os.write(1, tail)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else _SIGNALLED - code
 

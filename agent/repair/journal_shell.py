@@ -45,13 +45,13 @@ class RepairJournal:
         """What was written last; None where there is nothing, or nothing that can be understood."""
         try:
             with self._path.open("rb") as file:
-                found = msgspec.json.decode(file.read(MAX_BYTES), type=JournalEntry)
+                entry = msgspec.json.decode(file.read(MAX_BYTES), type=JournalEntry)
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as wrong:
             log.warning("journal of repairs ignored", extra={"file": str(self._path), "error": str(wrong)})
             return None
-        return found if found.version == VERSION else None
+        return entry if entry.version == VERSION else None
 
     def write(self, entry: JournalEntry) -> None:
         """Write the entry: it is on disk when this returns. Raises OSError."""

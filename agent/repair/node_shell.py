@@ -550,13 +550,13 @@ class RepairNode:
         program is not there without which nothing is reset.
         """
         remediation = self.settings.remediation
-        found = [self._unmet]
+        problems = [self._unmet]
         if remediation.reset is ResetMode.DRAIN and not self.settings.use_api_server:
-            found.append(words.drain_alone())
+            problems.append(words.drain_alone())
         command = remediation.verify_command
         if remediation.reset is not ResetMode.NEVER and command and shutil.which(command[0]) is None:
-            found.append(words.no_verifier(command[0]))
-        self._node_state.report(REPAIR, tuple(filter(None, found)))
+            problems.append(words.no_verifier(command[0]))
+        self._node_state.report(REPAIR, tuple(filter(None, problems)))
 
     async def _save(self) -> None:
         """Write the journal where it is out of date; a step that needs it on disk uses ``_write``."""

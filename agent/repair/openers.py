@@ -39,7 +39,7 @@ def openers(process_root: Path, minors: Iterable[int]) -> Openers:
     open.
     """
     wanted = frozenset(minors)
-    found: list[Opener] = []
+    processes: list[Opener] = []
     blind = False
     for process in process_root.glob("[0-9]*"):
         try:
@@ -50,8 +50,8 @@ def openers(process_root: Path, minors: Iterable[int]) -> Openers:
         except OSError:
             continue
         if any(_is_of(descriptor, wanted) for descriptor in descriptors):
-            found.append(Opener(int(process.name), _name(process)))
-    return Openers(tuple(sorted(found)), blind)
+            processes.append(Opener(int(process.name), _name(process)))
+    return Openers(tuple(sorted(processes)), blind)
 
 
 def _is_of(descriptor: Path, minors: frozenset[int]) -> bool:

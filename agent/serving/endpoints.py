@@ -85,17 +85,17 @@ def _local(path: Path) -> socket.socket:
     """A socket that only this user can open. Raises OSError."""
     # The state folder belongs to one agent: a socket there is a dead agent's.
     path.unlink(missing_ok=True)
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        found.bind(str(path))
+        listener.bind(str(path))
     except OSError:
-        found.close()
+        listener.close()
         raise
     finally:
         os.umask(before)
-    _open(found)
-    return found
+    _open(listener)
+    return listener
 
 
 def _handlers(answers: Answers, node_addresses: Sequence[str]) -> "Handlers":

@@ -67,7 +67,7 @@ def allocations(
     parts = Counter((resource.name, device.physical_id) for resource in layout.resources for device in resource.devices)
     instances = {str(mig.uuid): (gpu, mig) for gpu in node.gpus for mig in gpu.mig_instances}
     gpus = {str(gpu.uuid): gpu for gpu in node.gpus}
-    found: dict[tuple[GpuPart, PodContainer, ResourceName, str, ClaimUse], float] = {}
+    shares: dict[tuple[GpuPart, PodContainer, ResourceName, str, ClaimUse], float] = {}
     for device_id, holder, number in _each(holders, sharers or {}):
         unit = physical_id(device_id)
         device = devices.get(device_id)
@@ -90,10 +90,10 @@ def allocations(
         # A device that is not planned any more (the layout was changed under its holder) counts for all of its GPU or
         # instance.
         of = parts[holder.resource, unit] if device is not None else 1
-        found[key] = found.get(key, 0.0) + whole * (part or 1 / max(1, of)) / number
+        shares[key] = shares.get(key, 0.0) + whole * (part or 1 / max(1, of)) / number
     return tuple(
         Allocation(place, holder, resource, mode, min(1.0, share), claim)
-        for (place, holder, resource, mode, claim), share in sorted(found.items())
+        for (place, holder, resource, mode, claim), share in sorted(shares.items())
     )
 
 

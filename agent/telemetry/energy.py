@@ -42,12 +42,12 @@ class EnergyLedger(Generic[Device, User]):
         account.gained_mj += gained
         for user in [each for each in account.users_mj if each not in watts]:
             account.ended_mj += account.users_mj.pop(user)
-        given = 0.0
+        attributed = 0.0
         for user, part_w in watts.items():
             part = gained * (part_w / total_w) if total_w > 0 else 0.0
             account.users_mj[user] = account.users_mj.get(user, 0.0) + part
-            given += part
-        account.unattributed_mj += max(0.0, gained - given)
+            attributed += part
+        account.unattributed_mj += max(0.0, gained - attributed)
 
     def keep(self, devices: set[Device]) -> None:
         """Drop the devices that are not in ``devices``."""

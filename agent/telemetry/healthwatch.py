@@ -60,15 +60,15 @@ _POWER = CLOCK_EVENTS["hw_power_brake"]
 
 def findings(faults: Iterable[Fault], clock_reasons: int) -> Mapping[str, Finding]:
     """Every watch with its worst known fault. ``clock_reasons`` is NVML's bit mask; 0 where it is not read."""
-    found = dict.fromkeys(WATCHES, FINE)
+    by_watch = dict.fromkeys(WATCHES, FINE)
     if clock_reasons & _THERMAL:
-        found["THERMAL"] = Finding(WARN, "DCGM_FR_CLOCK_THROTTLE_THERMAL")
+        by_watch["THERMAL"] = Finding(WARN, "DCGM_FR_CLOCK_THROTTLE_THERMAL")
     if clock_reasons & _POWER:
-        found["POWER"] = Finding(WARN, "DCGM_FR_CLOCK_THROTTLE_POWER")
+        by_watch["POWER"] = Finding(WARN, "DCGM_FR_CLOCK_THROTTLE_POWER")
     for fault in faults:
         watch, code = _XIDS.get(fault.code, _ELSE) if fault.kind is FaultKind.XID else _KINDS.get(fault.kind, _ELSE)
-        found[watch] = max(found[watch], Finding(_result(fault.fault_class), code))
-    return found
+        by_watch[watch] = max(by_watch[watch], Finding(_result(fault.fault_class), code))
+    return by_watch
 
 
 def _result(fault_class: FaultClass) -> int:

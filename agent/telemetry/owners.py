@@ -38,14 +38,14 @@ class CgroupOwner(Struct, frozen=True):
 
 def parse(text: str) -> CgroupOwner | None:
     """The owner in ``/proc/<pid>/cgroup``; None for a process that is in no container."""
-    found: CgroupOwner | None = None
+    first: CgroupOwner | None = None
     for line in text.splitlines():
         _, _, rest = line.partition(":")
         owner = _of_path(rest.partition(":")[2])
         if owner is not None and owner.pod_uid is not None:
             return owner
-        found = found or owner
-    return found
+        first = first or owner
+    return first
 
 
 def _of_path(path: str) -> CgroupOwner | None:
@@ -74,11 +74,11 @@ def read(proc_root: Path, pid: int) -> CgroupOwner | None:
 
 def owners_of(pids: Iterable[int], proc_root: Path, pods: PodLookup) -> Mapping[int, PodContainer]:
     """The pod of each process in ``pids`` that a pod runs. They are read again each time: the kernel reuses pids."""
-    found: dict[int, PodContainer] = {}
+    pods_of: dict[int, PodContainer] = {}
     for pid in set(pids):
         owner = read(proc_root, pid)
         candidates = () if owner is None else map(pods.container, owner.container_ids)
         container = next((candidate for candidate in candidates if candidate is not None), None)
         if container is not None:
-            found[pid] = container
-    return found
+            pods_of[pid] = container
+    return pods_of

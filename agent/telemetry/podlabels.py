@@ -56,12 +56,16 @@ class PodLabelChoice(Struct, frozen=True):
 
     def pairs(self, pod: PodIdentity) -> tuple[tuple[str, str], ...]:
         """The names and values of the labels, the uid first, then labels by name; each name once."""
-        found = {POD_UID: pod.uid} if self.uid else {}
+        by_name = {POD_UID: pod.uid} if self.uid else {}
         for key, value in self._chosen(pod.labels):
             name = label_name(key)
-            if len(found) - self.uid < MOST_LABELS and name not in RESERVED and not name.startswith(("DCGM_FI_", "__")):
-                found.setdefault(name, value)
-        return tuple(found.items())
+            if (
+                len(by_name) - self.uid < MOST_LABELS
+                and name not in RESERVED
+                and not name.startswith(("DCGM_FI_", "__"))
+            ):
+                by_name.setdefault(name, value)
+        return tuple(by_name.items())
 
     def _chosen(self, labels: Mapping[str, str]) -> Sequence[tuple[str, str]]:
         return sorted((key, value) for key, value in labels.items() if self.labels and _fits(key, self.allowed))

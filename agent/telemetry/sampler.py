@@ -208,7 +208,7 @@ class Sampler:
         reader.wanted = wanted
         session = gpus.session
         try:
-            found = await gpus.read(
+            reading = await gpus.read(
                 gpu.uuid, lambda handle: reader.read(handle, gpu, session, self._clock.monotonic()), CALL_TIMEOUT_S
             )
         except NvmlError as failed:
@@ -222,7 +222,7 @@ class Sampler:
             self._complained.add(gpu.uuid)
             return None
         self._complained.discard(gpu.uuid)
-        return found
+        return reading
 
     def _wanted(self) -> frozenset[str]:
         return ALWAYS | {field.shows for field in self.collectors.fields}
@@ -300,14 +300,14 @@ class Sampler:
     def _scene(self) -> Scene:
         node = self._node_state.node
         held = allocations(node, self._node_state.layout, self._holders(), self.claims(), self.sharers())
-        found = usage.usages(node, self._pass.readings, tenants(held), self._pass.owners)
+        usages = usage.usages(node, self._pass.readings, tenants(held), self._pass.owners)
         energy = {gpu.uuid: self._energy.account(gpu.uuid) for gpu in node.gpus}
         holders = [allocation.holder for allocation in held]
-        users = [(used.place, pod) for used in found for pod in used.attribution.pods]
+        users = [(used.place, pod) for used in usages for pod in used.attribution.pods]
         activities = {user: self._activity.of(*user) for user in users}
         return Scene(
             node=node,
-            usages=found,
+            usages=usages,
             readings=self._pass.readings,
             allocations=held,
             recent={gpu.uuid: self._recent(gpu.uuid) for gpu in node.gpus},

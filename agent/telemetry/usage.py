@@ -60,16 +60,16 @@ def usages(
     owners: Mapping[int, PodContainer],
 ) -> tuple[Usage, ...]:
     """The usage of every device that was read, by GPU index, each GPU before its instances."""
-    found: list[Usage] = []
+    every: list[Usage] = []
     for gpu in node.gpus:
         reading = readings.get(gpu.uuid)
         if reading is None:
             continue
         if reading.instances:
-            found += _partitioned(gpu, reading, tenancy, owners)
+            every += _partitioned(gpu, reading, tenancy, owners)
         else:
-            found.append(_whole(gpu, reading, tenancy, owners))
-    return tuple(found)
+            every.append(_whole(gpu, reading, tenancy, owners))
+    return tuple(every)
 
 
 def validate(found: Sequence[Usage], readings: Mapping[GpuUuid, GpuReading]) -> None:

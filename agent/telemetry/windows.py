@@ -44,12 +44,12 @@ class SlidingCounts(Generic[KindT]):
         if seen is None:
             return {}
         self._expire(seen, now_s)
-        found: dict[KindT, int] = {}
+        sums: dict[KindT, int] = {}
         for _, counts in seen:
             for kind, count in counts.items():
-                if kind in found or len(found) < MOST_KINDS:
-                    found[kind] = found.get(kind, 0) + count
-        return found
+                if kind in sums or len(sums) < MOST_KINDS:
+                    sums[kind] = sums.get(kind, 0) + count
+        return sums
 
     def keep(self, gpus: Collection[GpuUuid]) -> None:
         """Drop the GPUs that are not in ``gpus``."""

@@ -83,22 +83,24 @@ class DraDevice(Struct, frozen=True):
 
     def content(self) -> dict[str, Any]:
         """The device as a ResourceSlice has it."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "name": self.name,
             "attributes": {name: _typed(value) for name, value in self.attributes.items()},
             "capacity": values(self.capacity),
         }
         if self.shares is not None:
-            found["allowMultipleAllocations"] = True
+            content["allowMultipleAllocations"] = True
             for name, policy in self.policies.items():
-                found["capacity"][name]["requestPolicy"] = policy
+                content["capacity"][name]["requestPolicy"] = policy
         if self.consumes is not None:
-            found["consumesCounters"] = [{"counterSet": self.consumes.name, "counters": values(self.consumes.counters)}]
+            content["consumesCounters"] = [
+                {"counterSet": self.consumes.name, "counters": values(self.consumes.counters)}
+            ]
         if self.taints:
-            found["taints"] = [
+            content["taints"] = [
                 {"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in self.taints
             ]
-        return found
+        return content
 
 
 class Offer(Struct, frozen=True):

@@ -40,11 +40,11 @@ class Offering:
             return None
         withheld = self._node_state.withheld
         health = self._node_state.health
-        found = {
+        by_host = {
             (gpu, mig): (LOST,) if gpu in self._gone else taints(health.state(gpu, mig), withheld.get(gpu))
             for gpu, mig in set(self._hosts.values())
         }
-        return plain.tainted({name: found[host] for name, host in self._hosts.items()})
+        return plain.tainted({name: by_host[host] for name, host in self._hosts.items()})
 
     def by_name(self) -> Mapping[str, DraDevice]:
         self._present()

@@ -150,7 +150,7 @@ def _limits(gpu: Gpu) -> frozenset[str]:
     """The profiles that the GPU holds fewer of than memory slices and engines let it."""
     profiles = _placed(gpu)
     most = {name: max(_amounts(profile)[name] for profile in profiles) for name in _CAPACITIES} if profiles else {}
-    found = set()
+    limited = set()
     for profile in profiles:
         side_by_side, end = 0, 0
         for start in sorted(profile.starts):
@@ -159,8 +159,8 @@ def _limits(gpu: Gpu) -> frozenset[str]:
         amounts = _amounts(profile)
         room = [most[name] // amounts[name] for name in _CAPACITIES if amounts[name]]
         if min([side_by_side, *room]) > profile.max_count:
-            found.add(profile.name)
-    return frozenset(found)
+            limited.add(profile.name)
+    return frozenset(limited)
 
 
 def _slice(number: int) -> str:

@@ -128,15 +128,14 @@ def contents(offer: Offer) -> tuple[Content, ...]:
             divided.setdefault(device.gpu, []).append(device)
     groups = [plain, *map(tuple, divided.values())]
     sets = range(0, len(offer.counters), MAX_COUNTER_SETS)
-    found = (
+    return (
         *(Content(counters=offer.counters[at : at + MAX_COUNTER_SETS]) for at in sets),
         *(
             Content(devices=group[at : at + MAX_DEVICES])
             for group in groups
             for at in range(0, len(group), MAX_DEVICES)
         ),
-    )
-    return found or (Content(),)
+    ) or (Content(),)
 
 
 def sync(
@@ -224,11 +223,11 @@ def _generation(
 
 def _same(there: FoundSlice, content: Content, unkept: Collection[str]) -> bool:
     for field, raw in ((DEVICES, there.spec.devices), (COUNTERS, there.spec.shared_counters)):
-        found = [_timeless(item) for item in _items(raw)]
+        published = [_timeless(item) for item in _items(raw)]
         wanted = content.items if field == content.field else ()
-        if len(found) != len(wanted):
+        if len(published) != len(wanted):
             return False
-        if any(item != _kept(each, item, unkept) for each, item in zip(wanted, found, strict=True)):
+        if any(item != _kept(each, item, unkept) for each, item in zip(wanted, published, strict=True)):
             return False
     return True
 

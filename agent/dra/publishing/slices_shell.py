@@ -111,12 +111,12 @@ class SlicePublisher:
 
         async def write(wanted: Offer | None) -> None:
             self._pool = Pool(self._driver, node_name, await _owner(client, node_name))
-            kept = False
+            carried_out = False
             if wanted is not None:
                 self._noted()
-            while not kept:
+            while not carried_out:
                 found = (await client.list_all(RESOURCE_SLICES, FoundSlice, selection)).items
-                kept = await self._carry_out(client, self._sync(self._pool, found, wanted))
+                carried_out = await self._carry_out(client, self._sync(self._pool, found, wanted))
             if wanted is None:
                 self._forgotten()
                 self._say(())
@@ -215,11 +215,11 @@ class SlicePublisher:
         try:
             if "resourceVersion" in body["metadata"]:
                 points.before(Failpoint.SLICE_CHANGED)
-                kept = await client.update(RESOURCE_SLICES, body["metadata"]["name"], body, FoundSlice)
+                stored = await client.update(RESOURCE_SLICES, body["metadata"]["name"], body, FoundSlice)
                 points.after(Failpoint.SLICE_CHANGED)
             else:
                 points.before(Failpoint.SLICE)
-                kept = await client.create(RESOURCE_SLICES, body, FoundSlice)
+                stored = await client.create(RESOURCE_SLICES, body, FoundSlice)
                 points.after(Failpoint.SLICE)
         except InvalidError as refused:
             # Kubernetes 1.34 wants counters and devices in one slice, where its gate is on at all.
@@ -227,7 +227,7 @@ class SlicePublisher:
                 raise
             log.info("slices with counters refused", extra={"error": str(refused)})
             return (COUNTERS,)
-        return dropped(body, kept)
+        return dropped(body, stored)
 
     def _tell(self, lost: tuple[str, ...]) -> None:
         if lost != self._dropped or self._whole_only or self._unshared:

@@ -23,16 +23,16 @@ def taints(health: DeviceHealth, withheld: str | None) -> tuple[Taint, ...]:
     """The taints of one GPU. ``withheld``: why it is given to no new container, health aside; None where it is not
     withheld.
     """
-    found: dict[Taint, None] = {}
+    unique: dict[Taint, None] = {}
     if not health.advertised_healthy:
         for fault in health.faults:
             if fault.blocks:
-                found[_of(fault)] = None
-        if not found:
-            found[Taint(UNHEALTHY, health.state.value, NO_SCHEDULE)] = None
+                unique[_of(fault)] = None
+        if not unique:
+            unique[Taint(UNHEALTHY, health.state.value, NO_SCHEDULE)] = None
     if withheld is not None:
-        found[Taint(WITHHELD, "", NO_SCHEDULE)] = None
-    return tuple(found)[:MAX_TAINTS]
+        unique[Taint(WITHHELD, "", NO_SCHEDULE)] = None
+    return tuple(unique)[:MAX_TAINTS]
 
 
 def _of(fault: Fault) -> Taint:

@@ -89,7 +89,7 @@ class GpmReader:
         return dict(self._figures())
 
     def _figures(self) -> Values:
-        found: Values = {}
+        figures: Values = {}
         for i, (name, (_, factor)) in enumerate(self._metrics):
             metric = self._request.metrics[i]
             if metric.nvmlReturn != pynvml.NVML_SUCCESS or not math.isfinite(metric.value) or metric.value < 0:
@@ -99,8 +99,8 @@ class GpmReader:
                 if value > MOST_RATIO:
                     continue
                 value = min(value, 1.0)
-            found[name] = value
-        return found
+            figures[name] = value
+        return figures
 
     def keep(self, gi_ids: set[int]) -> None:
         """Drop the instances that are not in ``gi_ids``."""

@@ -30,15 +30,15 @@ class Samples(Struct, frozen=True):
 
 def read(handle: Any, samples: Samples | None) -> tuple[ProcessReading, ...]:
     """All processes on the GPU or its instances, with their weights. Raises GpuLost, DriverUnavailable."""
-    found: dict[tuple[int, int | None], float | None] = {}
+    memory: dict[tuple[int, int | None], float | None] = {}
     for listing in _LISTS:
         for context in figure(listing, handle) or ():
             gi_id = None if context.gpuInstanceId in (None, NO_INSTANCE) else int(context.gpuInstanceId)
             memory_mib = None if context.usedGpuMemory is None else context.usedGpuMemory / MIB
             key = (int(context.pid), gi_id)
             # A process with both kinds of contexts is in two lists, with the same memory.
-            found[key] = _larger(found.get(key), memory_mib)
-    processes = {key: ProcessReading(pid=key[0], gi_id=key[1], memory_mib=mib) for key, mib in found.items()}
+            memory[key] = _larger(memory.get(key), memory_mib)
+    processes = {key: ProcessReading(pid=key[0], gi_id=key[1], memory_mib=mib) for key, mib in memory.items()}
     for pid, (sm, copy, encoder, decoder) in (samples.weights if samples else {}).items():
         base = processes.get((pid, None)) or ProcessReading(pid=pid)
         processes[pid, None] = structs.replace(base, sm=sm, copy=copy, encoder=encoder, decoder=decoder)

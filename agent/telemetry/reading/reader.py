@@ -156,15 +156,15 @@ class GpuReader:
         self._gpm.clear()
 
     def _singles(self, handle: Any) -> Values:
-        found: Values = {}
+        values: Values = {}
         for name, function, args, factor in _SINGLE:
             if name in self.wanted:
                 value = number(figure(function, handle, *args))
                 if value is not None:
-                    found[name] = value * factor
-        if CLOCK_REASONS in found:
-            found["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"] = found[CLOCK_REASONS]
-        return found
+                    values[name] = value * factor
+        if CLOCK_REASONS in values:
+            values["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"] = values[CLOCK_REASONS]
+        return values
 
     def _labels(self, handle: Any) -> Texts:
         for name, function, args in _TEXTS:
@@ -177,14 +177,14 @@ class GpuReader:
     def _instances(self, handle: Any, gpu: Gpu, now_s: float) -> tuple[InstanceReading, ...]:
         """One reading for each GPU instance that discovery knows and that is still there."""
         known = {mig.index: mig.gi_id for mig in gpu.mig_instances}
-        found: dict[int, InstanceReading] = {}
+        by_instance: dict[int, InstanceReading] = {}
         for index, mig in mig_handles(handle):
             gi_id = known.get(index)
-            if gi_id is None or gi_id in found or figure(pynvml.nvmlDeviceGetGpuInstanceId, mig) != gi_id:
+            if gi_id is None or gi_id in by_instance or figure(pynvml.nvmlDeviceGetGpuInstanceId, mig) != gi_id:
                 continue
-            found[gi_id] = InstanceReading(gi_id, {**_memory(mig), **self._gpm.read(handle, gi_id, now_s)})
-        self._gpm.keep(set(found))
-        return tuple(found.values())
+            by_instance[gi_id] = InstanceReading(gi_id, {**_memory(mig), **self._gpm.read(handle, gi_id, now_s)})
+        self._gpm.keep(set(by_instance))
+        return tuple(by_instance.values())
 
 
 def _text(value: Any) -> str | None:
@@ -193,36 +193,36 @@ def _text(value: Any) -> str | None:
 
 def _rates(handle: Any) -> Iterator[tuple[str, float]]:
     rates = figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
-    found = [] if rates is None else [(GPU_UTIL, rates.gpu), (MEM_COPY_UTIL, rates.memory)]
+    busy = [] if rates is None else [(GPU_UTIL, rates.gpu), (MEM_COPY_UTIL, rates.memory)]
     for name, function in (
         (ENC_UTIL, pynvml.nvmlDeviceGetEncoderUtilization),
         (DEC_UTIL, pynvml.nvmlDeviceGetDecoderUtilization),
     ):
         engine = figure(function, handle)
         if engine is not None:
-            found.append((name, engine[0]))
-    for name, percent in found:
+            busy.append((name, engine[0]))
+    for name, percent in busy:
         if 0 <= percent <= WHOLE_PERCENT:
             yield name, float(percent)
 
 
 def _memory(handle: Any) -> Values:
     """The framebuffer figures of a GPU or a MIG device, MiB."""
-    found: Values = {}
+    values: Values = {}
     memory = figure(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     reserved = 0
     if memory is not None:
         reserved = memory.reserved
-        found["DCGM_FI_DEV_FB_RESERVED"] = reserved / MIB
+        values["DCGM_FI_DEV_FB_RESERVED"] = reserved / MIB
     else:
         memory = figure(pynvml.nvmlDeviceGetMemoryInfo, handle)
     if memory is not None and memory.total < BLANK_64:
-        found["DCGM_FI_DEV_FB_TOTAL"] = memory.total / MIB
-        found["DCGM_FI_DEV_FB_FREE"] = memory.free / MIB
-        found["DCGM_FI_DEV_FB_USED"] = memory.used / MIB
+        values["DCGM_FI_DEV_FB_TOTAL"] = memory.total / MIB
+        values["DCGM_FI_DEV_FB_FREE"] = memory.free / MIB
+        values["DCGM_FI_DEV_FB_USED"] = memory.used / MIB
         if memory.total > reserved:
-            found["DCGM_FI_DEV_FB_USED_PERCENT"] = memory.used / (memory.total - reserved)
-    return found
+            values["DCGM_FI_DEV_FB_USED_PERCENT"] = memory.used / (memory.total - reserved)
+    return values
 
 
 def _bar1(handle: Any) -> Values:
@@ -254,15 +254,15 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
     if answers is None:
         return {}, None
     got = [field_value(answers[i]) for i in range(len(asked))]
-    found: Values = {}
+    values: Values = {}
     for (name, factor), value in zip(FIELD_VALUES.values(), got, strict=False):
         if value is not None:
-            found[name] = value * factor
+            values[name] = value * factor
     parts = got[len(FIELD_VALUES) : len(FIELD_VALUES) + len(traffic)]
     if parts and None not in parts:
-        found["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] = math.fsum(part for part in parts if part is not None)
+        values["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] = math.fsum(part for part in parts if part is not None)
     up = [value for value in got[len(FIELD_VALUES) + len(traffic) :] if value is not None]
-    return found, sum(value == 1 for value in up) if up else None
+    return values, sum(value == 1 for value in up) if up else None
 
 
 def _traffic(handle: Any, links: list[int]) -> Values:
@@ -273,38 +273,38 @@ def _traffic(handle: Any, links: list[int]) -> Values:
     answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
     if answers is None:
         return {}
-    found: Values = {}
+    values: Values = {}
     for i, link in enumerate(links):
         sent, received = field_value(answers[2 * i]), field_value(answers[2 * i + 1])
         if sent is not None and received is not None:
-            found[f"{NVLINK_BANDWIDTH}{link}"] = sent + received
-    return found
+            values[f"{NVLINK_BANDWIDTH}{link}"] = sent + received
+    return values
 
 
 def _link_errors(handle: Any, links: list[int], lacking: frozenset[str]) -> Values:
     """Sums over the links of the figures of which the board has no total: by field values, else by the older
     counters.
     """
-    found: Values = {}
+    values: Values = {}
     fields = {field: name for field, name in LINK_FIELDS.items() if name in lacking}
     asked = [(field, link) for field in fields for link in links]
     answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
     for answer, (field, _) in zip(answers or (), asked, strict=False):
         value = field_value(answer)
         if value is not None:
-            found[fields[field]] = found.get(fields[field], 0.0) + value
+            values[fields[field]] = values.get(fields[field], 0.0) + value
     for counter, name in LINK_COUNTERS.items():
-        if name in lacking and name not in found:
+        if name in lacking and name not in values:
             counts = [figure(pynvml.nvmlDeviceGetNvLinkErrorCounter, handle, link, counter) for link in links]
             known = [float(count) for count in counts if count is not None and count < BLANK_64]
             if known:
-                found[name] = math.fsum(known)
-    return found
+                values[name] = math.fsum(known)
+    return values
 
 
 def _retired(handle: Any, lacking: frozenset[str]) -> Values:
     """Retired pages, counted where the board has no field for them."""
-    found: Values = {}
+    values: Values = {}
     causes = (
         (RETIRED_SBE, pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
         (RETIRED_DBE, pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
@@ -312,8 +312,8 @@ def _retired(handle: Any, lacking: frozenset[str]) -> Values:
     for name, cause in causes:
         pages = figure(pynvml.nvmlDeviceGetRetiredPages, handle, cause) if name in lacking else None
         if pages is not None:
-            found[name] = float(len(pages))
+            values[name] = float(len(pages))
     pending = figure(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle) if RETIRED_PENDING in lacking else None
     if pending is not None:
-        found[RETIRED_PENDING] = float(pending)
-    return found
+        values[RETIRED_PENDING] = float(pending)
+    return values

@@ -101,19 +101,21 @@ def places(workload: SeenWorkload) -> tuple[Place, ...]:
     namespace's defaults.
     """
     admission = workload.typed.status.admission
-    given = {one.name: one for one in (() if admission is None else admission.pod_set_assignments)}
+    assignments = {one.name: one for one in (() if admission is None else admission.pod_set_assignments)}
     back = {one.name: one.count for one in workload.typed.status.reclaimable_pods}
-    found = []
+    charged_places = []
     for pod_set in workload.typed.spec.pod_sets:
-        if pod_set.name not in given:
+        if pod_set.name not in assignments:
             continue
-        charged = given[pod_set.name]
+        charged = assignments[pod_set.name]
         count = pod_set.count if charged.count is None else charged.count
         largest = {str(name): amount for name, amount in one_pod(pod_set.template.spec).items()}
         for name, amount in amounts(charged.resource_usage).items():
             largest[name] = max(largest.get(name, 0), amount // count if count else 0)
-        found.append(Place(name=pod_set.name, count=max(0, count - back.get(pod_set.name, 0)), requests=largest))
-    return tuple(found)
+        charged_places.append(
+            Place(name=pod_set.name, count=max(0, count - back.get(pod_set.name, 0)), requests=largest)
+        )
+    return tuple(charged_places)
 
 
 def deal(charge: Charge, wanted: Sequence[Pods]) -> Dealt | Beyond:

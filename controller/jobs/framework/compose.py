@@ -65,13 +65,14 @@ def gated(asked: tuple[JobPodSet, ...], gates: FeatureGates) -> tuple[JobPodSet,
 
 def asks_for(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> bool:
     """Whether the job, with its templates untouched, requests what the workload says. Raises JobError."""
-    asked, given = pod_sets(kind, job, settings), {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
-    if [pod_set.name for pod_set in asked] != list(given):
+    asked = pod_sets(kind, job, settings)
+    in_workload = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+    if [pod_set.name for pod_set in asked] != list(in_workload):
         return False
     # The topology request need not be compared: it follows from annotations and counts.
     return all(
-        (pod_set.count, pod_set.min_count) == (given[pod_set.name].count, given[pod_set.name].min_count)
-        and same_shape(typed_template(pod_set.template, f"pod set {pod_set.name}"), given[pod_set.name].template)
+        (pod_set.count, pod_set.min_count) == (in_workload[pod_set.name].count, in_workload[pod_set.name].min_count)
+        and same_shape(typed_template(pod_set.template, f"pod set {pod_set.name}"), in_workload[pod_set.name].template)
         for pod_set in asked
     )
 
@@ -83,7 +84,7 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
     counts and requests are compared. Init containers that the kind's controller injects are in the workload alone, as
     it was charged when the job was queued.
     """
-    given, counts = workload.typed.spec.pod_sets, admitted_counts(workload.typed)
+    of_workload, counts = workload.typed.spec.pod_sets, admitted_counts(workload.typed)
     templates, injected = kind.templates(job), kind.injected(job)
     if kind.counts(job) != counts or templates.keys() != counts.keys():
         return False
@@ -93,7 +94,7 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
             pod_set.template.spec,
             but=injected.get(pod_set.name, ""),
         )
-        for pod_set in given
+        for pod_set in of_workload
     )
 
 
@@ -127,13 +128,13 @@ def growth_body(kind: JobKind, job: Json, settings: JobSettings, base: SeenWorkl
     for one pod more than the admission at the least. It has the templates of ``base``, as the job's own are changed by
     its start. Raises JobError.
     """
-    given, spec = admitted_counts(base.typed), base.raw["spec"]
+    running, spec = admitted_counts(base.typed), base.raw["spec"]
     listed = [
-        {**raw, "count": most[typed.name], "minCount": given[typed.name] + 1}
+        {**raw, "count": most[typed.name], "minCount": running[typed.name] + 1}
         for raw, typed in zip(spec["podSets"], base.typed.spec.pod_sets, strict=True)
     ]
     metadata = {
-        "name": _name(kind, job, f"{base.uid}/{sum(given.values())}", settings),
+        "name": _name(kind, job, f"{base.uid}/{sum(running.values())}", settings),
         "namespace": text(job, "metadata", "namespace"),
         "finalizers": [names.RESOURCE_IN_USE],
         "ownerReferences": [owner_reference(kind, job)],
@@ -145,12 +146,12 @@ def growth_body(kind: JobKind, job: Json, settings: JobSettings, base: SeenWorkl
             GROWTH: "true",
         },
     }
-    kept = {key: spec[key] for key in ("queueName", "priorityClassRef", "priority") if key in spec}
+    copied = {key: spec[key] for key in ("queueName", "priorityClassRef", "priority") if key in spec}
     return {
         "apiVersion": KUEUE,
         "kind": "Workload",
         "metadata": {key: value for key, value in metadata.items() if value},
-        "spec": {"podSets": listed, "active": True, **kept},
+        "spec": {"podSets": listed, "active": True, **copied},
     }
 
 
@@ -315,7 +316,7 @@ def _labels(job: Json, settings: JobSettings) -> dict[str, str]:
 
 
 def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, str]:
-    found = {
+    workload_annotations = {
         **checkpoints_of_pods(kind, job),
         **marks.passed_on(job, settings.gates),
         **foreignmarks.preemption_marks(job),
@@ -324,9 +325,9 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
     }
     if settings.gates.on("WorkloadIdentifierAnnotations"):
         group = f"{kind.group}/{kind.version}" if kind.group else f"/{kind.version}"
-        found[names.JOB_OWNER_GVK] = f"{group}, Kind={kind.kind}"
-        found[names.JOB_OWNER_NAME] = text(job, "metadata", "name")
-    return found
+        workload_annotations[names.JOB_OWNER_GVK] = f"{group}, Kind={kind.kind}"
+        workload_annotations[names.JOB_OWNER_NAME] = text(job, "metadata", "name")
+    return workload_annotations
 
 
 def checkpoints_of_pods(kind: JobKind, job: Json) -> dict[str, str]:
@@ -334,11 +335,11 @@ def checkpoints_of_pods(kind: JobKind, job: Json) -> dict[str, str]:
     do, the first. Raises JobError.
     """
     missing = [key for key in OF_CHECKPOINTS if key not in annotations(job)]
-    found: dict[str, str] = {}
+    checkpoints: dict[str, str] = {}
     for template in kind.templates(job).values():
         told = strings(template, "metadata", "annotations")
-        found = {key: told[key] for key in missing if key in told} | found
-    return found
+        checkpoints = {key: told[key] for key in missing if key in told} | checkpoints
+    return checkpoints
 
 
 def _foreign_gang(kind: JobKind, job: Json) -> dict[str, str]:

@@ -123,13 +123,13 @@ def _mark(marked: Json, system: System) -> str:
     """The first mark of the system, with its value; empty for none. A KAI pod-group annotation without KAI's scheduler
     name or queue label is no mark of KAI.
     """
-    said, own = annotations(marked), labels(marked)
+    in_annotations, in_labels = annotations(marked), labels(marked)
     if system is System.KAI:
-        found = [(KAI_QUEUE, own.get(KAI_QUEUE, ""))]
+        marks = [(KAI_QUEUE, in_labels.get(KAI_QUEUE, ""))]
     else:
-        found = [(key, where.get(key, "")) for key in VOLCANO_QUEUES for where in (said, own)]
-        found += [(key, said.get(key, "")) for key in VOLCANO_GROUPS]
-    return next((f"{key} {shown(value)}" for key, value in found if value), "")
+        marks = [(key, where.get(key, "")) for key in VOLCANO_QUEUES for where in (in_annotations, in_labels)]
+        marks += [(key, in_annotations.get(key, "")) for key in VOLCANO_GROUPS]
+    return next((f"{key} {shown(value)}" for key, value in marks if value), "")
 
 
 def _is_volcano_job(job: Json) -> bool:
@@ -138,11 +138,11 @@ def _is_volcano_job(job: Json) -> bool:
 
 def _named_systems(job: Json, marked: Iterable[Json], schedulers: Mapping[str, System]) -> dict[System, str]:
     """The systems whose scheduler the object names, each with the queue that stands beside the first such name."""
-    found: dict[System, str] = {}
+    queues: dict[System, str] = {}
     for scheduler, queue in _named_schedulers(job, marked):
         if (system := schedulers.get(scheduler)) is not None:
-            found.setdefault(system, queue)
-    return found
+            queues.setdefault(system, queue)
+    return queues
 
 
 def _named_schedulers(job: Json, marked: Iterable[Json]) -> Iterator[tuple[str, str]]:
@@ -287,15 +287,15 @@ def asks_for_level(marked: Json) -> bool:
 
 def _levels(marked: Json, pod_set: str) -> Subgroup | None:
     """The levels of the whole job, or of the pods of one pod set; None without any. Raises JobError."""
-    said = annotations(marked)
-    required, preferred = said.get(KAI_REQUIRED, ""), said.get(KAI_PREFERRED, "")
+    annotated = annotations(marked)
+    required, preferred = annotated.get(KAI_REQUIRED, ""), annotated.get(KAI_PREFERRED, "")
     for key, level in ((KAI_REQUIRED, required), (KAI_PREFERRED, preferred)):
         if level and not is_label_key(level):
             whose = f" of the pods of {pod_set}" if pod_set else ""
             raise JobError(f"metadata.annotations[{key}]{whose}: expected a label of nodes, found {shown(level)}")
     if not (required or preferred):
         return None
-    topology = said.get(KAI_TOPOLOGY, "")
+    topology = annotated.get(KAI_TOPOLOGY, "")
     return Subgroup(name=pod_set, topology=topology, required_level=required, preferred_level=preferred)
 
 
@@ -319,9 +319,9 @@ def kai_value(name: str, known: PriorityOf) -> tuple[str, int] | None:
 
 def preemption_marks(job: Json) -> dict[str, str]:
     """Annotations for the Workload that say whether it may be preempted."""
-    found: dict[str, str] = {}
+    marks: dict[str, str] = {}
     for key in (KAI_PREEMPTIBILITY, VOLCANO_PREEMPTABLE):
         said = labels(job).get(key) or annotations(job).get(key)
         if said is not None:
-            found[key] = said
-    return found
+            marks[key] = said
+    return marks

@@ -48,26 +48,26 @@ def begins_with(
     ``may_grow``: whether pods above a minimum are told apart, let go of and queued here, see ``JobKind.whole``. Raises
     JobError for a job that was not started and carries the mark all the same: its pods could not be told apart.
     """
-    found = dict(counts)
-    if least is None or min(found.values(), default=0) < 0 or not 0 < least < sum(found.values()):
-        return found
+    starting = dict(counts)
+    if least is None or min(starting.values(), default=0) < 0 or not 0 < least < sum(starting.values()):
+        return starting
     if not _grows(job, tuple(templates), may_grow=may_grow):
-        return found
+        return starting
     left = least
-    for name, count in found.items():
-        found[name] = min(count, left)
-        left -= found[name]
-    return found
+    for name, count in starting.items():
+        starting[name] = min(count, left)
+        left -= starting[name]
+    return starting
 
 
 def _grows(job: Json, templates: tuple[Json, ...], *, may_grow: bool) -> bool:
-    said = [strings(template, "metadata", "annotations") for template in templates]
+    annotated = [strings(template, "metadata", "annotations") for template in templates]
     if any(map(is_marked, templates)):
-        return may_grow and any(ABOVE_MINIMUM_OF in each for each in said)
-    if (forged := next((each[ABOVE_MINIMUM_OF] for each in said if ABOVE_MINIMUM_OF in each), None)) is not None:
+        return may_grow and any(ABOVE_MINIMUM_OF in each for each in annotated)
+    if (forged := next((each[ABOVE_MINIMUM_OF] for each in annotated if ABOVE_MINIMUM_OF in each), None)) is not None:
         where = f"metadata.annotations[{ABOVE_MINIMUM_OF}] of a pod template"
         raise JobError(f"{where}: expected none, the controller writes it; found {shown(forged)}")
-    if not may_grow or any(key.startswith(_PLACED_BY_ITSELF) for each in said for key in each):
+    if not may_grow or any(key.startswith(_PLACED_BY_ITSELF) for each in annotated for key in each):
         return False
     if any(map(asks_for_level, templates)):
         return False

@@ -340,11 +340,11 @@ def completed(kind: JobKind, job: Json, look: Look) -> Json:
     if not references:
         return job
     namespace = text(job, "metadata", "namespace")
-    found = {
+    facts = {
         _key(reference): look(reference.kind, namespace if reference.kind.namespaced else "", reference.name)
         for reference in references
     }
-    return {**job, FACTS: found}
+    return {**job, FACTS: facts}
 
 
 def fact(job: Json, reference: Reference) -> Json | None:

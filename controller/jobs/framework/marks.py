@@ -70,25 +70,25 @@ def prebuilt_mark(job: Json) -> tuple[str, str]:
 
 
 def max_exec_time_s(job: Json) -> int | None:
-    found = labels(job).get(names.MAX_EXEC_TIME)
-    if found is None:
+    value = labels(job).get(names.MAX_EXEC_TIME)
+    if value is None:
         return None
     where = f"metadata.labels[{names.MAX_EXEC_TIME}]"
-    seconds = parsed_integer(found, where)
+    seconds = parsed_integer(value, where)
     if not 1 <= seconds <= _MAX_INT32:
-        raise JobError(f"{where}: expected a number of seconds above 0, found {shown(found)}")
+        raise JobError(f"{where}: expected a number of seconds above 0, found {shown(value)}")
     return seconds
 
 
 def min_replicas(job: Json) -> int | None:
     """The number of replicas of a serving object that are not reclaimed first; None if it does not say."""
-    found = annotations(job).get(MIN_REPLICAS)
-    if found is None:
+    value = annotations(job).get(MIN_REPLICAS)
+    if value is None:
         return None
     where = f"metadata.annotations[{MIN_REPLICAS}]"
-    if not (found.isascii() and found.isdecimal() and len(found) <= MAX_DIGITS):
-        raise JobError(f"{where}: expected a number of replicas of at least 0, found {shown(found)}")
-    return int(found)
+    if not (value.isascii() and value.isdecimal() and len(value) <= MAX_DIGITS):
+        raise JobError(f"{where}: expected a number of replicas of at least 0, found {shown(value)}")
+    return int(value)
 
 
 def passed_on(job: Json, gates: FeatureGates) -> dict[str, str]:
@@ -137,21 +137,21 @@ def managed_ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) 
 def ancestor(job: Json, settings: JobSettings, cluster: ClusterObjects) -> tuple[OwnerReference, Json] | None:
     """The topmost job above this one that is queued itself, with the reference to it; None if there is none."""
     namespace = text(job, "metadata", "namespace")
-    found: tuple[OwnerReference, Json] | None = None
+    topmost: tuple[OwnerReference, Json] | None = None
     current = job
     for _ in range(MAX_DEPTH):
         reference = controller_of(current)
         if reference is None:
-            return found
+            return topmost
         owner = cluster.owner(namespace, reference)
         if owner is None and cluster.has_workload(reference.uid):
             return (reference, {})  # of a kind that is queued by somebody else
         if owner is None or text(owner, "metadata", "uid") != reference.uid:
-            return found
+            return topmost
         is_job = cluster.is_job_kind(reference.api_version, reference.kind)
         if is_job and (queue_name(owner) or settings.manage_jobs_without_queue_name):
-            found = (reference, owner)
+            topmost = (reference, owner)
         current = owner
     if controller_of(current) is None:
-        return found
+        return topmost
     raise NestingTooDeepError(f"expected at most {MAX_DEPTH} levels of owners above a job")

@@ -145,11 +145,11 @@ class SeenWorkload:
 
     def templates(self) -> dict[str, Json]:
         """The pod template of each pod set. Raises JobError for a template that no API server would have accepted."""
-        found = {}
+        by_pod_set = {}
         for index, pod_set in enumerate(sequence(self.raw, "spec", "podSets")):
             template = mapping({"podSets": pod_set}, "podSets", "template")
-            found[self.typed.spec.pod_sets[index].name] = template
-        return found
+            by_pod_set[self.typed.spec.pod_sets[index].name] = template
+        return by_pod_set
 
 
 class PodSetInfo(Struct, frozen=True, kw_only=True):
@@ -237,7 +237,7 @@ def infos(
         return ()
     sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
     on = gates or FeatureGates()
-    found = (
+    pod_set_infos = (
         _info(
             workload,
             assignment,
@@ -250,7 +250,7 @@ def infos(
         )
         for assignment in admission.pod_set_assignments
     )
-    return tuple(_in_group(info, group) if group else info for info in found)
+    return tuple(_in_group(info, group) if group else info for info in pod_set_infos)
 
 
 def _in_group(info: PodSetInfo, group: str) -> PodSetInfo:
@@ -273,11 +273,11 @@ def _info(
     annotations: dict[str, str] = {}
     tolerations: list[Json] = []
     for name in sorted(set(assignment.flavors.values())):
-        found = flavor(name)
-        if found is None:
+        resource_flavor = flavor(name)
+        if resource_flavor is None:
             raise FlavorMissingError(f"ResourceFlavor {name} does not exist")
-        _merge(selector, found.spec.node_labels, f"node selector of flavor {name}")
-        tolerations += [to_json(toleration) for toleration in found.spec.tolerations]
+        _merge(selector, resource_flavor.spec.node_labels, f"node selector of flavor {name}")
+        tolerations += [to_json(toleration) for toleration in resource_flavor.spec.tolerations]
     for check in workload.status.admission_checks:
         for update in check.pod_set_updates:
             if update.name == assignment.name:

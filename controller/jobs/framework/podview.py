@@ -130,11 +130,11 @@ class SeenPod:
     @cached_property
     def created_s(self) -> float:
         """The creation time in seconds since 1970; Go's zero time if it has none."""
-        found = text(self.raw, "metadata", "creationTimestamp")
+        time = text(self.raw, "metadata", "creationTimestamp")
         try:
-            return datetime.fromisoformat(found).timestamp() if found else ZERO_TIME_S
+            return datetime.fromisoformat(time).timestamp() if time else ZERO_TIME_S
         except (ValueError, OverflowError):
-            raise JobError(f"metadata.creationTimestamp: expected a time, found {shown(found)}") from None
+            raise JobError(f"metadata.creationTimestamp: expected a time, found {shown(time)}") from None
 
     @cached_property
     def age_key(self) -> tuple[float, str]:

@@ -197,13 +197,13 @@ class TemplatedKind(JobKind):
 
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
         slots, originals = self.slots(job), workload.templates()
-        given = {info.name: info for info in infos}
-        if set(_names(slots)) != originals.keys() or given.keys() != originals.keys() or len(infos) != len(slots):
+        by_name = {info.name: info for info in infos}
+        if set(_names(slots)) != originals.keys() or by_name.keys() != originals.keys() or len(infos) != len(slots):
             raise StartConflictError(
                 f"workload {workload.name}: expected an assignment of each of the pod sets {', '.join(_names(slots))}, "
                 f"found {', '.join(info.name for info in infos) or 'none'}"
             )
-        wanted = {slot.name: started_template(originals[slot.name], given[slot.name]) for slot in slots}
+        wanted = {slot.name: started_template(originals[slot.name], by_name[slot.name]) for slot in slots}
         placed = self.placed(job, wanted)
         if placed is not job:
             if not self.is_stopped(job):

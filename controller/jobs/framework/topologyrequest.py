@@ -72,12 +72,12 @@ def ranked(
     """``request`` with the labels that tell a pod's number in its set: also for a pod set that requests no topology
     itself.
     """
-    given = {
+    rank = {
         "podIndexLabel": pod_index_label,
         "subGroupIndexLabel": sub_group_label,
         "subGroupCount": sub_group_count,
     }
-    return {**(request or {}), **{key: value for key, value in given.items() if value is not None}} or None
+    return {**(request or {}), **{key: value for key, value in rank.items() if value is not None}} or None
 
 
 def check_groups(pod_sets: Sequence[tuple[str, int, Json | None]]) -> None:
@@ -87,11 +87,11 @@ def check_groups(pod_sets: Sequence[tuple[str, int, Json | None]]) -> None:
     members = [(name, count, request) for name, count, request in pod_sets if request and "podSetGroupName" in request]
     for group in dict.fromkeys(request["podSetGroupName"] for _, _, request in members):
         own = [member for member in members if member[2]["podSetGroupName"] == group]
-        found = _group_problem(
+        problem = _group_problem(
             [(name, count, (request.get("required"), request.get("preferred"))) for name, count, request in own]
         )
-        if found is not None:
-            raise JobError(f"{GROUP_NAME} {shown(group)}: {found[1]}")
+        if problem is not None:
+            raise JobError(f"{GROUP_NAME} {shown(group)}: {problem[1]}")
 
 
 def topology_refusals(pod_sets: Sequence[AskingPodSet], gates: FeatureGates) -> list[Refusal]:
@@ -104,23 +104,23 @@ def topology_refusals(pod_sets: Sequence[AskingPodSet], gates: FeatureGates) -> 
 
 def refusals(asking: AskingPodSet, gates: FeatureGates | None = None) -> list[Refusal]:
     """Problems with the annotations of one pod set, whatever its count is."""
-    given, path = asking.annotations, asking.path
+    annotations, path = asking.annotations, asking.path
     return [
-        *_level_refusals(given, path),
-        *_slice_refusals(given, path),
-        *_constraint_refusals(given, path, gates or FeatureGates()),
-        *_group_refusals(given, path),
+        *_level_refusals(annotations, path),
+        *_slice_refusals(annotations, path),
+        *_constraint_refusals(annotations, path, gates or FeatureGates()),
+        *_group_refusals(annotations, path),
     ]
 
 
 def size_refusals(asking: AskingPodSet) -> list[Refusal]:
     """Refusals of slices that are larger than the pod set; sizes that cannot be read are skipped."""
-    given, count = asking.annotations, asking.count
+    annotations, count = asking.annotations, asking.count
     sizes: list[tuple[str, int]] = []
-    if SLICE_SIZE in given and (size := _integer(given[SLICE_SIZE])) is not None:
+    if SLICE_SIZE in annotations and (size := _integer(annotations[SLICE_SIZE])) is not None:
         sizes.append((SLICE_SIZE, size))
-    if SLICE_CONSTRAINTS in given:
-        listed = _constraints(given[SLICE_CONSTRAINTS]) or []
+    if SLICE_CONSTRAINTS in annotations:
+        listed = _constraints(annotations[SLICE_CONSTRAINTS]) or []
         sizes += [(SLICE_CONSTRAINTS, max(one.size for one in listed))] if listed else []
     return [
         _invalid(f"{asking.path}[{key}]", f"a slice of {size} pods is larger than the pod set of {count}")
@@ -147,7 +147,7 @@ def group_refusals(pod_sets: Iterable[AskingPodSet]) -> list[Refusal]:
     for one in pod_sets:
         if GROUP_NAME in one.annotations:
             groups.setdefault(one.annotations[GROUP_NAME], []).append(one)
-    found: list[Refusal] = []
+    wrong: list[Refusal] = []
     for members in groups.values():
         levels = [
             (one.name, one.count, (one.annotations.get(REQUIRED), one.annotations.get(PREFERRED))) for one in members
@@ -155,8 +155,8 @@ def group_refusals(pod_sets: Iterable[AskingPodSet]) -> list[Refusal]:
         problem = _group_problem(levels)
         if problem is not None:
             key, sentence = problem
-            found += [_invalid(f"{one.path}{key}", sentence) for one in members]
-    return found
+            wrong += [_invalid(f"{one.path}{key}", sentence) for one in members]
+    return wrong
 
 
 _Level = tuple[str | None, str | None]
@@ -240,22 +240,22 @@ def _constraint_refusals(annotations: Mapping[str, str], path: str, gates: Featu
 
 
 def _listed_refusals(value: str, where: str) -> Iterator[Refusal]:
-    given = _constraints(value)
-    if given is None:
+    constraints = _constraints(value)
+    if constraints is None:
         yield _invalid(where, 'expected a JSON list of {"topology": LABEL, "size": PODS}')
         return
-    if not 1 <= len(given) <= _MAX_CONSTRAINTS:
-        yield _invalid(where, f"expected 1 to {_MAX_CONSTRAINTS} constraints, found {len(given)}")
+    if not 1 <= len(constraints) <= _MAX_CONSTRAINTS:
+        yield _invalid(where, f"expected 1 to {_MAX_CONSTRAINTS} constraints, found {len(constraints)}")
         return
-    if len({constraint.topology for constraint in given}) < len(given):
+    if len({constraint.topology for constraint in constraints}) < len(constraints):
         yield _invalid(where, "each topology at most once")
-    for constraint in given:
+    for constraint in constraints:
         if not is_label_key(constraint.topology):
             yield _no_label(constraint.topology, where)
         if not 1 <= constraint.size <= _MAX_SIZE:
             yield _invalid(where, f"expected a size of at least 1, found {constraint.size}")
             return
-    for outer, inner in pairwise(given):
+    for outer, inner in pairwise(constraints):
         if outer.size % inner.size:
             sentence = f"each size must be a multiple of the next, found {outer.size} before {inner.size}"
             yield _invalid(where, sentence)

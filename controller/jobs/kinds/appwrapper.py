@@ -52,12 +52,12 @@ class AppWrapper(TemplatedKind):
     own_controller = "workload.codeflare.dev/appwrapper-controller"
 
     def slots(self, job: Json) -> tuple[Slot, ...]:
-        name, found = text(job, "metadata", "name").lower(), list[Slot]()
+        name, slots = text(job, "metadata", "name").lower(), list[Slot]()
         for index in range(len(_components(job))):
             for pods in _pod_sets(job, index):
-                found.append(
+                slots.append(
                     Slot(
-                        name=f"{name}-{len(found)}",
+                        name=f"{name}-{len(slots)}",
                         path=("spec", "components", index, *pods.path),
                         count=pods.count,
                         index_label=pods.index_label,
@@ -67,7 +67,7 @@ class AppWrapper(TemplatedKind):
                         injected=pods.injected,
                     )
                 )
-        return tuple(found)
+        return tuple(slots)
 
     def placed(self, job: Json, wanted: dict[str, Json]) -> Json:
         slots = iter(self.slots(job))
@@ -134,14 +134,14 @@ def _pod_sets(job: Json, index: int) -> tuple[PodsOf, ...]:
     declared = sequence(component, "podSets")
     if not declared:
         return tuple(inferred.values())
-    found = []
+    pod_sets = []
     for number, item in enumerate(declared):
         where = f"spec.components[{index}].podSets[{number}].path"
         path = _path(text(item, "path"), where)
         if not isinstance(located(component, path), dict):
             raise JobError(f"{where}: expected the path of a pod template, found {shown(dotted(path))}")
-        found.append(inferred.get(path) or _declared(item, path))
-    return tuple(found)
+        pod_sets.append(inferred.get(path) or _declared(item, path))
+    return tuple(pod_sets)
 
 
 def _declared(item: Json, path: Path) -> PodsOf:
@@ -158,29 +158,29 @@ def _declared(item: Json, path: Path) -> PodsOf:
 
 def _path(given: str, where: str) -> Path:
     """The path in a text such as ``template.spec.replicatedJobs[0].template.spec.template``. Raises JobError."""
-    found: list[str | int] = []
+    steps: list[str | int] = []
     at = 0
     while at < len(given):
         step = _STEP.match(given, at)
         if step is None:
             break
-        found.append(step[1] if step[2] is None else int(step[2]))
+        steps.append(step[1] if step[2] is None else int(step[2]))
         at = step.end()
-    if at < len(given) or found[:1] != ["template"]:
+    if at < len(given) or steps[:1] != ["template"]:
         raise JobError(f"{where}: expected a path that begins with template, found {shown(given)}")
-    return tuple(found)
+    return tuple(steps)
 
 
 def _additions(original: Json, wanted: Json) -> Json:
     """The placement that ``wanted`` has beyond ``original``, as a pod set info."""
-    found: Json = {}
+    additions: Json = {}
     for key, part in _MAPS:
         have = strings(original, part, key)
-        found[key] = {name: value for name, value in strings(wanted, part, key).items() if have.get(name) != value}
+        additions[key] = {name: value for name, value in strings(wanted, part, key).items() if have.get(name) != value}
     for key in _LISTS:
         listed = sequence(original, "spec", key)
-        found[key] = [item for item in sequence(wanted, "spec", key) if item not in listed]
-    return {key: value for key, value in found.items() if value}
+        additions[key] = [item for item in sequence(wanted, "spec", key) if item not in listed]
+    return {key: value for key, value in additions.items() if value}
 
 
 def _with_infos(component: Json, infos: list[Json]) -> Json:

@@ -241,13 +241,13 @@ def terminal_indexes(completed: str, failed: str, completions: int) -> int:
     """The number of indexes below ``completions`` that either list names, as in ``1,3-5``; text that is no interval is
     ignored.
     """
-    found: list[tuple[int, int]] = []
+    intervals: list[tuple[int, int]] = []
     for interval in f"{completed},{failed}".split(","):
         first, _, last = interval.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
-            found.append((int(first), min(int(last or first), completions - 1)))
+            intervals.append((int(first), min(int(last or first), completions - 1)))
     count, upto = 0, -1
-    for start, end in sorted(found):
+    for start, end in sorted(intervals):
         count += max(0, end - max(start - 1, upto))
         upto = max(upto, end)
     return count
@@ -260,12 +260,12 @@ def _full_count(job: Json) -> int:
 
 
 def _unreduced(job: Json) -> Json:
-    found = annotations(job).get(FULL_PARALLELISM)
-    if found is None:
+    value = annotations(job).get(FULL_PARALLELISM)
+    if value is None:
         return {}
     # The controller writes the annotation; a value that it cannot have written is ignored.
     full = (
-        int(found) if found.isascii() and found.isdecimal() and len(found) <= len(str(_MAX_COUNT)) else _MAX_COUNT + 1
+        int(value) if value.isascii() and value.isdecimal() and len(value) <= len(str(_MAX_COUNT)) else _MAX_COUNT + 1
     )
     if full > _MAX_COUNT:
         return {}

@@ -122,11 +122,11 @@ def may_restart(spec: Json, counted: int) -> bool:
 def of_succeeded_jobs(spec: Json, statuses: list[Json]) -> dict[str, int]:
     """Pods of Jobs that have succeeded, by pod set."""
     succeeded = {text(each, "name"): integer(each, "succeeded", default=0) for each in statuses}
-    found = {
+    pods = {
         text(replicated, "name").lower(): succeeded.get(text(replicated, "name"), 0) * pods_per_job(replicated)
         for replicated in sequence(spec, "replicatedJobs")
     }
-    return {name: count for name, count in found.items() if count > 0}
+    return {name: count for name, count in pods.items() if count > 0}
 
 
 def _replicas(replicated: Json) -> int:

@@ -55,16 +55,16 @@ class ReplicaKind(TemplatedKind):
     @cached_property
     def pod_sets_in_cel(self) -> str:
         written = cel.field("object", "spec", self.replicas)
-        found = []
+        parts = []
         for type_ in self.types:
-            each = pod_set(
+            one = pod_set(
                 name=cel.quoted(type_.lower()),
                 path=cel.quoted(f"spec.{self.replicas}[{type_}].template.metadata.annotations"),
                 count=f"{written}.?{type_}.?replicas.orValue(1)",
                 annotations=cel.field(f"{written}.?{type_}", "template", "metadata", "annotations"),
             )
-            found.append(f"({written}.?{type_}.hasValue() ? [{each}] : [])")
-        return " + ".join(found)
+            parts.append(f"({written}.?{type_}.hasValue() ? [{one}] : [])")
+        return " + ".join(parts)
 
     def slots(self, job: Json) -> tuple[Slot, ...]:
         written = mapping(job, "spec", self.replicas)

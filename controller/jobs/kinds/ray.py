@@ -303,11 +303,11 @@ def counts_of(cluster: Json) -> dict[str, int]:
 
 def live_counts(asked: Mapping[str, int], live: Json, *, where: str) -> dict[str, int]:
     """Pods by worker group as the RayCluster has them. Raises JobError if it has a group that the job does not name."""
-    found = counts_of(mapping(live, "spec"))
-    unknown = found.keys() - asked.keys()
+    live_pods = counts_of(mapping(live, "spec"))
+    unknown = live_pods.keys() - asked.keys()
     if unknown:
         raise JobError(f"{where}: its RayCluster has a group {shown(min(unknown))}, expected one of that name here")
-    return {**asked, **found}
+    return {**asked, **live_pods}
 
 
 def _pod_set(group: Json) -> str:

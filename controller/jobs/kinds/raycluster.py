@@ -76,12 +76,12 @@ class RayCluster(RayKind):
     def _ungated_says(self) -> str:
         groups, sentence = self.in_cel("workerGroupSpecs", default="[]"), cel.quoted(f"{_BELOW}: {_EXPECTED_GATE}")
         worker = cel.text(cel.quoted(f"{self.field('workerGroupSpecs')}["), "string(i)", "']'", sentence)
-        found = cel.first(f"{cel.places(groups)}.map(i, !{_held(f'{groups}[i]')} ? {worker} : '')")
+        of_workers = cel.first(f"{cel.places(groups)}.map(i, !{_held(f'{groups}[i]')} ? {worker} : '')")
         head = cel.text(cel.quoted(self.field("headGroupSpec")), sentence)
         of_head = f"!{_held(cel.field('object', *self.cluster_path, 'headGroupSpec'))}"
         return cel.when(
             "variables.elastic && variables.gates.ElasticJobsViaWorkloadSlices",
-            cel.any_of(found, cel.when(of_head, head)),
+            cel.any_of(of_workers, cel.when(of_head, head)),
         )
 
 

@@ -129,13 +129,13 @@ class SparkApplication(TemplatedKind):
     @cached_property
     def pod_sets_in_cel(self) -> str:
         """The pod sets in CEL. Templates of roles have the roles' own annotations."""
-        found = []
+        pod_sets = []
         for role, count in zip(ROLES, ("1", _EXECUTORS), strict=True):
             of_role = cel.field("object", "spec", role)
             own, base = f"{of_role}.?annotations", cel.field(of_role, "template", "metadata", "annotations")
             path = cel.quoted(f"spec.{role}.annotations")
-            found.append(pod_set(name=cel.quoted(role), path=path, count=count, annotations=f"{own}.or({base})"))
-        return f"[{', '.join(found)}]"
+            pod_sets.append(pod_set(name=cel.quoted(role), path=path, count=count, annotations=f"{own}.or({base})"))
+        return f"[{', '.join(pod_sets)}]"
 
 
 def _charged(job: Json, role: str) -> Any:

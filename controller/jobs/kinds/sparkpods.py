@@ -68,7 +68,7 @@ def _spec(role: Json, app: Json, name: str) -> Json:
     containers: list[Json] = list(base["containers"])
     index = _spark_container(containers, name)
     containers[index] = {**containers[index], "resources": _resources(containers[index], role, app, name)}
-    found = {
+    spec = {
         **base,
         "containers": _more(containers, sequence(role, "sidecars")),
         "initContainers": _more(sequence(base, "initContainers"), sequence(role, "initContainers")),
@@ -81,7 +81,7 @@ def _spec(role: Json, app: Json, name: str) -> Json:
         "affinity": mapping(role, "affinity") or mapping(base, "affinity"),
         "priorityClassName": text(role, "priorityClassName") or text(base, "priorityClassName"),
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in spec.items() if value}
 
 
 def _spark_container(containers: list[Json], name: str) -> int:
@@ -106,20 +106,20 @@ def _resources(container: Json, role: Json, app: Json, name: str) -> Json:
 
 
 def _limits(role: Json, app: Json, name: str) -> Json:
-    found: Json = {}
+    limits: Json = {}
     if limit := text(role, "coreLimit"):
-        found["cpu"] = _quantity(limit, f"spec.{name}.coreLimit")
+        limits["cpu"] = _quantity(limit, f"spec.{name}.coreLimit")
     if limit := text(role, "memoryLimit"):
-        found["memory"] = _written_memory(limit, f"spec.{name}.memoryLimit")
+        limits["memory"] = _written_memory(limit, f"spec.{name}.memoryLimit")
     conf = strings(app, "spec", "sparkConf")
     for key, amount in conf.items():
         match = _RESOURCE.fullmatch(key)
         vendor = conf.get(key.removesuffix("amount") + "vendor", "")
         if match is not None and match[1] == name and vendor:
-            found[f"{vendor}/{match[2]}"] = _quantity(amount, f"spec.sparkConf[{key}]")
+            limits[f"{vendor}/{match[2]}"] = _quantity(amount, f"spec.sparkConf[{key}]")
     if (resource := text(role, "gpu", "name")) and (quantity := integer(role, "gpu", "quantity", default=0)) > 0:
-        found[resource] = str(quantity)
-    return found
+        limits[resource] = str(quantity)
+    return limits
 
 
 def _cpu(role: Json, app: Json, name: str) -> str:
@@ -152,30 +152,30 @@ def _memory(role: Json, app: Json, name: str) -> str:
 
 
 def _factor(app: Json, conf: dict[str, str], name: str) -> float:
-    given = (
+    written = (
         conf.get(f"spark.{name}.memoryOverheadFactor")
         or conf.get("spark.kubernetes.memoryOverheadFactor")
         or text(app, "spec", "memoryOverheadFactor")
     )
-    if not given:
+    if not written:
         return _FACTORS.get(text(app, "spec", "type"), _JVM_FACTOR)
     try:
-        factor = float(given)
+        factor = float(written)
     except ValueError:
         factor = -1.0
     if not 0 <= factor < _MIB:
-        raise JobError(f"spec.memoryOverheadFactor: expected a number of at least 0, found {shown(given)}")
+        raise JobError(f"spec.memoryOverheadFactor: expected a number of at least 0, found {shown(written)}")
     return factor
 
 
 def _executor_mib(app: Json, conf: dict[str, str]) -> int:
     """Memory in MiB beside the heap that only executors have: of Python, and off the heap."""
-    found = 0
+    beside_mib = 0
     if text(app, "spec", "type") == "Python" and (python := conf.get("spark.executor.pyspark.memory")):
-        found += (_java_bytes(python, _MIB) or 0) // _MIB
+        beside_mib += (_java_bytes(python, _MIB) or 0) // _MIB
     if conf.get("spark.memory.offHeap.enabled", "").lower() == "true":
-        found += (_java_bytes(conf.get("spark.memory.offHeap.size", "0"), 1) or 0) // _MIB
-    return found
+        beside_mib += (_java_bytes(conf.get("spark.memory.offHeap.size", "0"), 1) or 0) // _MIB
+    return beside_mib
 
 
 def _java_bytes(amount: str, unit: int) -> int | None:

@@ -166,14 +166,14 @@ def _uninitialized(review: Review) -> Iterator[Refusal]:
     runtime = fact(review.new, reference)
     if runtime is None:
         return
-    found = {
+    containers_of = {
         text(each, "name"): _containers(mapping(each, *_POD_TEMPLATE))
         for each in sequence(runtime, "spec", "template", "spec", "replicatedJobs")
     }
-    there = ", ".join(f"{name}[{' '.join(containers)}]" for name, containers in found.items())
+    there = ", ".join(f"{name}[{' '.join(containers)}]" for name, containers in containers_of.items())
     for wanted in _INITIALIZERS:
         part = wanted.removesuffix("-initializer")
-        if asked.get(part) is not None and wanted not in found.get(wanted, ()):
+        if asked.get(part) is not None and wanted not in containers_of.get(wanted, ()):
             sentence = f"expected a runtime whose job {wanted} has a container of this name"
             sentence += f", found {shown(reference.name)} with {there or 'no jobs'}"
             yield Refusal(type="Invalid", field=f"spec.initializer.{part}", sentence=sentence)
@@ -226,13 +226,13 @@ def job_set_spec(job: Json, *, own_patch: bool = True) -> Json:
 
 
 def _runtime_of(job: Json) -> Reference:
-    found = mapping(job, "spec", "runtimeRef")
-    kind, group = text(found, "kind") or CLUSTER_RUNTIMES.kind, text(found, "apiGroup") or GROUP
+    reference = mapping(job, "spec", "runtimeRef")
+    kind, group = text(reference, "kind") or CLUSTER_RUNTIMES.kind, text(reference, "apiGroup") or GROUP
     known = next((each for each in (CLUSTER_RUNTIMES, RUNTIMES) if each.kind == kind), None)
     if known is None or group != GROUP:
         wanted = f"a {CLUSTER_RUNTIMES.kind} or {RUNTIMES.kind} of {GROUP}"
         raise JobError(f"spec.runtimeRef: expected {wanted}, found kind {shown(kind)} of {shown(group)}")
-    return Reference(kind=known, name=text(found, "name"))
+    return Reference(kind=known, name=text(reference, "name"))
 
 
 def _patched_by(patches: list[Json], replicated: Json) -> Json:
@@ -294,19 +294,19 @@ def _built(job: Json, policy: Json, replicated: Json) -> Json:
 
 def _above(beneath: Json, wanted: Json) -> Json:
     """The patch that lays the placement of ``wanted`` over a template."""
-    found: dict[str, Any] = {}
+    patch: dict[str, Any] = {}
     for outer, key in (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector")):
         have = mapping(beneath, outer, key)
         more = {name: value for name, value in mapping(wanted, outer, key).items() if have.get(name) != value}
         if more:
-            found.setdefault(outer, {})[key] = more
+            patch.setdefault(outer, {})[key] = more
     for key in ("tolerations", "schedulingGates"):
         items = sequence(wanted, "spec", key)
         more_items = [item for item in items if item not in sequence(beneath, "spec", key)]
         if more_items:
             # Tolerations replace the list of the runtime; gates are merged into it by their names.
-            found.setdefault("spec", {})[key] = items if key == "tolerations" else more_items
-    return found
+            patch.setdefault("spec", {})[key] = items if key == "tolerations" else more_items
+    return patch
 
 
 def _is_own(patch: Json) -> bool:

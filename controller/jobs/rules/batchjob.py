@@ -84,16 +84,16 @@ def _topology(review: Review) -> list[Refusal]:
 
 def _min_parallelism(review: Review) -> Iterator[Refusal]:
     job = review.new
-    found = annotations(job).get(names.MIN_PARALLELISM)
-    if found is None:
+    value = annotations(job).get(names.MIN_PARALLELISM)
+    if value is None:
         return
     if review.gates.on("ElasticJobsViaWorkloadSlices") and is_elastic(job):
         yield invalid(_MINIMUM, _NOT_ELASTIC)
         return
     try:
-        minimum = parsed_integer(found, "")
+        minimum = parsed_integer(value, "")
     except JobError:
-        yield invalid(_MINIMUM, f"expected an integer, found {shown(found)}")
+        yield invalid(_MINIMUM, f"expected an integer, found {shown(value)}")
         return
     parallelism, count = integer(job, "spec", "parallelism", default=1), parallel_pods(job, "spec")
     if parallelism < _LEAST:
@@ -117,24 +117,24 @@ def _min_parallelism_says() -> str:
     )
     wrong = cel.when(f"!(int({value}) > 0 && int({value}) < {_COUNT})", out)
     unread = cel.text(cel.quoted(f"{_MINIMUM}: expected an integer, found "), cel.shown(value))
-    found = cel.when(f"!{cel.is_integer(value)}", unread, cel.when(f"{_PARALLELISM} < {_LEAST}", few, wrong))
+    refusal = cel.when(f"!{cel.is_integer(value)}", unread, cel.when(f"{_PARALLELISM} < {_LEAST}", few, wrong))
     elastic = "variables.elastic && variables.gates.ElasticJobsViaWorkloadSlices"
     return cel.when(
         f"!({cel.has_key('variables.annotations', names.MIN_PARALLELISM)})",
         "''",
-        cel.when(elastic, cel.says(_MINIMUM, _NOT_ELASTIC), found),
+        cel.when(elastic, cel.says(_MINIMUM, _NOT_ELASTIC), refusal),
     )
 
 
 def _synchronized_completions(review: Review) -> Iterator[Refusal]:
     job = review.new
-    found = annotations(job).get(names.COMPLETIONS_EQUAL_PARALLELISM)
-    if found is None:
+    value = annotations(job).get(names.COMPLETIONS_EQUAL_PARALLELISM)
+    if value is None:
         return
     try:
-        wanted = parsed_flag(found, "")
+        wanted = parsed_flag(value, "")
     except JobError:
-        yield invalid(_EQUAL, f"expected true or false, found {shown(found)}")
+        yield invalid(_EQUAL, f"expected true or false, found {shown(value)}")
         return
     if not wanted:
         return

@@ -232,16 +232,16 @@ def _exec_time(review: Review, kind: str) -> list[Refusal]:
 
 def _exec_time_says(kind: str) -> dict[str, str]:
     path, key = label_path(names.MAX_EXEC_TIME), cel.quoted(names.MAX_EXEC_TIME)
-    found, was = f"variables.labels[?{key}]", f"variables.labelsBefore[?{key}]"
-    value = f"{found}.orValue('')"
+    now, was = f"variables.labels[?{key}]", f"variables.labelsBefore[?{key}]"
+    value = f"{now}.orValue('')"
     in_order = f"{cel.is_integer(value)} && int({value}) >= 1 && int({value}) <= {_MAX_SECONDS}"
     return {
         "execTimeChange": cel.when(
-            f"variables.updated && {found} != {was} && !(variables.wasSuspended && variables.suspended)",
+            f"variables.updated && {now} != {was} && !(variables.wasSuspended && variables.suspended)",
             cel.says(path, _only_suspended(kind)),
         ),
         "execTime": cel.when(
-            f"{found}.hasValue() && !(variables.updated && {found} == {was}) && !({in_order})",
+            f"{now}.hasValue() && !(variables.updated && {now} == {was}) && !({in_order})",
             cel.text(cel.quoted(f"{path}: expected a whole number of seconds above 0, found "), cel.shown(value)),
         ),
     }

@@ -98,20 +98,22 @@ def _group(review: Review) -> list[Refusal]:
     total = annotations(pod).get(GROUP_TOTAL)
     if not name:
         return [] if total is None else [required(path, _WITHOUT_GROUP)]
-    found: list[Refusal] = []
+    refusals: list[Refusal] = []
     if not names.is_object_name(name):
-        found.append(invalid(path, f"expected a Workload's name, found {shown(name)}"))
+        refusals.append(invalid(path, f"expected a Workload's name, found {shown(name)}"))
     prebuilt_path, prebuilt = marks.prebuilt_name(pod, gates)
     if prebuilt and prebuilt != name:
-        found.append(invalid(prebuilt_path, f"expected the name of the group, {shown(name)}, found {shown(prebuilt)}"))
+        refusals.append(
+            invalid(prebuilt_path, f"expected the name of the group, {shown(name)}, found {shown(prebuilt)}")
+        )
     if total is None:
-        return [*found, required(_TOTAL, f"expected the number of pods of group {shown(name)}")]
+        return [*refusals, required(_TOTAL, f"expected the number of pods of group {shown(name)}")]
     try:
         if parsed_integer(total, "") >= 1:
-            return found
+            return refusals
     except JobError:
         pass
-    return [*found, invalid(_TOTAL, f"expected at least 1, found {shown(total)}")]
+    return [*refusals, invalid(_TOTAL, f"expected at least 1, found {shown(total)}")]
 
 
 def _group_says() -> dict[str, str]:

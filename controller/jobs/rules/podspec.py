@@ -42,11 +42,11 @@ def changed(old: Json, new: Json, path: str) -> list[Refusal]:
 
 def says(before: str, after: str, path: str) -> str:
     """``changed`` in CEL: the sentence about the first field that differs in two pod specs, which are expressions."""
-    found = [_containers_say(before, after, key, path) for key in _CONTAINER_LISTS]
+    sentences = [_containers_say(before, after, key, path) for key in _CONTAINER_LISTS]
     for key in _FIXED:
         was, now = (f"{each}.?{key}.orValue({_EMPTY.get(key, '{}')})" for each in (before, after))
-        found.append(cel.when(f"{was} != {now}", cel.says(f"{path}.{key}", _SENTENCE)))
-    return cel.any_of(*found)
+        sentences.append(cel.when(f"{was} != {now}", cel.says(f"{path}.{key}", _SENTENCE)))
+    return cel.any_of(*sentences)
 
 
 def _containers_say(before: str, after: str, key: str, path: str) -> str:

@@ -280,22 +280,22 @@ def _templates_change(review: Review) -> list[Refusal]:
     old, new = review.before, review.new
     if old is None or not labels(new).get(names.QUEUE_NAME):
         return []
-    found: list[Refusal] = []
+    refusals: list[Refusal] = []
     for key in _TEMPLATES:
         path = (*_LWS, key, "spec")
         if at(old, *_LWS, key) is not None and at(new, *_LWS, key) is not None:
-            found += podspec.changed(mapping(old, *path), mapping(new, *path), ".".join(path))
-    return found
+            refusals += podspec.changed(mapping(old, *path), mapping(new, *path), ".".join(path))
+    return refusals
 
 
 def _templates_say() -> dict[str, str]:
-    found = {}
+    rules = {}
     for key in _TEMPLATES:
         old, new = (cel.field(of, *_LWS, key) for of in ("oldObject", "object"))
         both = f"variables.updated && variables.queue != '' && {old}.hasValue() && {new}.hasValue()"
         before, after = (f"{each}.?spec.orValue({{}})" for each in (old, new))
-        found[key] = cel.when(both, podspec.says(before, after, ".".join((*_LWS, key, "spec"))))
-    return found
+        rules[key] = cel.when(both, podspec.says(before, after, ".".join((*_LWS, key, "spec"))))
+    return rules
 
 
 def _resized(review: Review) -> list[Refusal]:

@@ -151,7 +151,7 @@ def _constraints() -> str:
 
 def _group() -> str:
     value = _value(GROUP_NAME)
-    found = cel.any_of(
+    sentence = cel.any_of(
         cel.when(f"{value}.matches('^[0-9]*$')", _found("expected a name that is no number", GROUP_NAME)),
         cel.when(
             f"!({_has(REQUIRED)}) && !({_has(PREFERRED)})",
@@ -162,7 +162,7 @@ def _group() -> str:
             for key in (SLICE_TOPOLOGY, SLICE_SIZE)
         ),
     )
-    return cel.when(_has(GROUP_NAME), found)
+    return cel.when(_has(GROUP_NAME), sentence)
 
 
 def _sizes() -> str:

@@ -47,13 +47,13 @@ class StatefulSet(ServingKind):
         replicas = integer(owner, "spec", "replicas", default=1)
         if replicas == 0:
             return ()
-        kept = own_annotations(owner, _TEMPLATE)
+        annotations = own_annotations(owner, _TEMPLATE)
         main = pod_set(
             owner,
             _TEMPLATE,
             _MAIN,
             replicas,
-            metadata={"annotations": kept} if kept else {},
+            metadata={"annotations": annotations} if annotations else {},
             index_label=_INDEX_LABEL,
         )
         return (ServingGroup(name=text(owner, "metadata", "name"), pod_sets=(main,)),)

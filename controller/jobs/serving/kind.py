@@ -90,12 +90,12 @@ class StampedKind:
         return {**stamp.labels, **{key: own[key] for key in stamp.copied if own.get(key)}}
 
     def _annotations(self, owner: Json, stamp: Stamp, gates: FeatureGates) -> dict[str, str]:
-        found = {SUSPENDING_PARENT: self.framework, **stamp.annotations}
+        annotations = {SUSPENDING_PARENT: self.framework, **stamp.annotations}
         counted_through = PODSET_GROUP in strings(owner, *stamp.path, "metadata", "annotations")
         placed = gates.on("TopologyAwareScheduling") and not counted_through
         if stamp.offset_beside and at(owner, *stamp.offset_beside) is not None and placed:
-            found[INDEX_OFFSET] = "1"
-        return found
+            annotations[INDEX_OFFSET] = "1"
+        return annotations
 
 
 class ServingGroup(Struct, frozen=True, kw_only=True):

@@ -151,11 +151,11 @@ class _Subgroups(Struct, frozen=True, kw_only=True):
 
     def counts(self, *, leads: bool) -> dict[str, int]:
         """Pods by pod set. ``leads``: without the leader."""
-        found = {} if leads or not self.excluded else {self.pod_set(0): 1}
-        found |= {self.name(number): self.each for number in range(self.count)}
+        by_pod_set = {} if leads or not self.excluded else {self.pod_set(0): 1}
+        by_pod_set |= {self.name(number): self.each for number in range(self.count)}
         if not self.excluded:
-            found[self.name(0)] += self.extra - leads
-        return found
+            by_pod_set[self.name(0)] += self.extra - leads
+        return by_pod_set
 
     def name(self, number: int) -> str:
         return f"subgroup-{number}"
@@ -171,15 +171,15 @@ def _subgroups(owner: Json) -> _Subgroups | None:
     policy, level = mapping(owner, *_POLICY), annotations(owner).get(SUBGROUP_TOPOLOGY, "")
     if not policy or not level:
         return None
-    size, each = integer(owner, *_BASE, "size", default=1), integer(owner, *_POLICY, "subGroupSize", default=0)
-    extra = each > 0 and size > 1 and (size - 1) % each == 0
+    size, pods_each = integer(owner, *_BASE, "size", default=1), integer(owner, *_POLICY, "subGroupSize", default=0)
+    extra = pods_each > 0 and size > 1 and (size - 1) % pods_each == 0
     excluded = text(owner, *_POLICY, "subGroupPolicyType") == "LeaderExcluded"
     path = f"{'.'.join(_POLICY)}.subGroupSize"
-    if not 0 < each <= size or not (extra or (size % each == 0 and not excluded)):
+    if not 0 < pods_each <= size or not (extra or (size % pods_each == 0 and not excluded)):
         workers = f"the {plural(size - 1, 'worker')}"
         pods = workers if excluded else f"{plural(size, 'pod')} or {workers}"
-        raise JobError(f"{path}: expected a number by which {pods} of a group are divided, found {each}")
-    found = _Subgroups(size=size, each=each, level=level, extra=extra, excluded=excluded)
+        raise JobError(f"{path}: expected a number by which {pods} of a group are divided, found {pods_each}")
+    found = _Subgroups(size=size, each=pods_each, level=level, extra=extra, excluded=excluded)
     if not 0 < found.count <= _MOST_SUBGROUPS:
         raise JobError(f"{path}: expected 1 to {_MOST_SUBGROUPS} subgroups of a group, found {found.count}")
     return found

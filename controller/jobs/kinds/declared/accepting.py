@@ -35,21 +35,21 @@ def verdicts(
     """The verdicts by name of the JobKind. ``known``: kinds that are queued without a JobKind, by group and kind.
     ``externals``: kinds that other controllers queue, as ``Kind.version.group``.
     """
-    found: dict[str, Verdict] = {}
+    by_name: dict[str, Verdict] = {}
     readable: list[Declaration] = []
-    for each in given:
+    for job_kind in given:
         try:
-            readable.append(read(each))
+            readable.append(read(job_kind))
         except JobKindError as error:
-            metadata = each.get("metadata")
+            metadata = job_kind.get("metadata")
             name = metadata.get("name") if isinstance(metadata, dict) else None
-            found[str(name)] = Verdict(INVALID, str(error))
+            by_name[str(name)] = Verdict(INVALID, str(error))
     taken: dict[tuple[str, str], str] = {}
     for declaration in sorted(readable, key=lambda each: (each.created, each.name)):
-        found[declaration.name] = _verdict(declaration, known, taken, externals)
-        if found[declaration.name].kind is not None:
+        by_name[declaration.name] = _verdict(declaration, known, taken, externals)
+        if by_name[declaration.name].kind is not None:
             taken[declaration.spec.group, declaration.spec.kind] = declaration.name
-    return found
+    return by_name
 
 
 def _verdict(

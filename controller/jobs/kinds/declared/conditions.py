@@ -26,16 +26,16 @@ class Seen(Struct, frozen=True, kw_only=True):
 def conditions(given: Json, verdict: Verdict, seen: Seen, now: str) -> list[Json]:
     """Both conditions; the times of unchanged ones stay."""
     accepted = _condition(ACCEPTED, verdict.kind is not None, verdict.reason, verdict.message)
-    found = [accepted, _active(verdict, seen)]
+    wanted = [accepted, _active(verdict, seen)]
     generation = given.get("metadata", {}).get("generation", 0)
     had = given.get("status") or {}
     return [
         {
-            **each,
+            **condition,
             "observedGeneration": generation,
-            "lastTransitionTime": _since(had.get("conditions"), each, now),
+            "lastTransitionTime": _since(had.get("conditions"), condition, now),
         }
-        for each in found
+        for condition in wanted
     ]
 
 

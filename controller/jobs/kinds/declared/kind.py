@@ -154,14 +154,16 @@ def _name(job: Json, pod_set: PodSetFields, item: str | int | None, path: Path) 
     where = dotted(path)
     if pod_set.name_from is not None:
         named = parsed(pod_set.name_from).bound(item)
-        where, found = dotted(named), words(job, named)
+        where, written = dotted(named), words(job, named)
     elif item is None:
-        found = pod_set.name or ""
+        written = pod_set.name or ""
     else:
-        found = str(item) if pod_set.name is None else f"{pod_set.name}-{item}"
-    name = found.lower()
+        written = str(item) if pod_set.name is None else f"{pod_set.name}-{item}"
+    name = written.lower()
     if _NAME.fullmatch(name) is None:
-        raise JobError(f"{where}: expected a name of letters, digits and dashes for its pod set, found {shown(found)}")
+        raise JobError(
+            f"{where}: expected a name of letters, digits and dashes for its pod set, found {shown(written)}"
+        )
     return name
 
 

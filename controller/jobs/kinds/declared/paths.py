@@ -46,15 +46,15 @@ class JsonPath(Struct, frozen=True):
 
     def bound(self, item: str | int | None) -> Path:
         """The path with ``item`` in the place of ``[*]``. Raises PathError."""
-        found: list[str | int] = []
+        steps: list[str | int] = []
         for step in self.steps:
             if not isinstance(step, All):
-                found.append(step)
+                steps.append(step)
             elif item is None:
                 raise PathError(f"{self}: expected a path without [*]")
             else:
-                found.append(item)
-        return tuple(found)
+                steps.append(item)
+        return tuple(steps)
 
     def __str__(self) -> str:
         return "".join("[*]" if isinstance(step, All) else _written(step) for step in self.steps)
@@ -74,16 +74,16 @@ def parsed(given: str) -> JsonPath:
     steps: list[str | int | All] = []
     at = 0
     while at < len(given):
-        found = _STEP.match(given, at)
-        if found is None:
+        step = _STEP.match(given, at)
+        if step is None:
             raise PathError(f"expected a path such as .spec.groups[*].template, found {shown(given)}")
-        if found["all"] is not None:
+        if step["all"] is not None:
             steps.append(All())
-        elif found["index"] is not None:
-            steps.append(int(found["index"]))
+        elif step["index"] is not None:
+            steps.append(int(step["index"]))
         else:
-            steps.append(found["key"] if found["key"] is not None else found["quoted"])
-        at = found.end()
+            steps.append(step["key"] if step["key"] is not None else step["quoted"])
+        at = step.end()
     if not given.startswith("."):
         raise PathError(f"expected a path that begins with a dot, found {shown(given)}")
     if steps.count(All()) > 1:

@@ -81,16 +81,16 @@ def _sentence(error: str, given: Json) -> str:
     return f"{path}: expected {what}, found {shown(found)}"[:500]
 
 
-def _at(given: Any, path: str) -> Any:
+def _at(value: Any, path: str) -> Any:
     """The value at the path in the library's error; None for keys of maps, which the path does not name."""
     for step in re.findall(r"[^.\[\]]+", path):
-        if isinstance(given, list) and step.isdecimal() and int(step) < len(given):
-            given = given[int(step)]
-        elif isinstance(given, dict):
-            given = given.get(step)
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        elif isinstance(value, dict):
+            value = value.get(step)
         else:
             return None
-    return given
+    return value
 
 
 def _without_nulls(value: Any, depth: int) -> Any:

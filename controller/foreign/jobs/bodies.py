@@ -154,14 +154,14 @@ def _pod_body(job: Json, seen: Seen, status: VolcanoJobStatus, new: NewPod, bind
 
 def _above(job: Json, template: Json, new: NewPod) -> Json:
     """The template of a pod that is queued by itself, as a plain pod is: behind its gate, with its queue and group."""
-    own, said = labels(job), annotations(job)
+    own, job_annotations = labels(job), annotations(job)
     marked = copied(template)
     metadata: Json = marked.setdefault("metadata", {})
     spec: Json = marked.setdefault("spec", {})
     metadata["labels"] = {**labels(template), MANAGED: "true", **{key: own[key] for key in _QUEUED if key in own}}
     metadata["annotations"] = {
         **annotations(template),
-        **({RUNTIME: said[RUNTIME]} if RUNTIME in said else {}),
+        **({RUNTIME: job_annotations[RUNTIME]} if RUNTIME in job_annotations else {}),
         ABOVE_MINIMUM_OF: new.above,
         POD_INDEX_LABEL: podfacts.TASK_INDEX,
     }
@@ -256,7 +256,7 @@ def _claim_name(job: Json, index: int, volume: Json) -> str:
 
 def _claims(job: Json) -> list[Json]:
     """The volume claims that the job itself specifies."""
-    found: list[Json] = []
+    volume_claims: list[Json] = []
     for index, volume in enumerate(_volumes(job)):
         spec: Any = volume.get("volumeClaim")
         if spec:
@@ -265,5 +265,7 @@ def _claims(job: Json) -> list[Json]:
                 "namespace": text(job, "metadata", "namespace"),
                 "ownerReferences": [owner_reference(job)],
             }
-            found.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
-    return found
+            volume_claims.append(
+                {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+            )
+    return volume_claims

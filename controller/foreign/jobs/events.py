@@ -63,18 +63,18 @@ def happened(
     for pod in sorted(pods, key=lambda pod: pod.index):
         if pod.task in own:
             own[pod.task].append(pod)
-    found = []
+    events = []
     for task in plan.tasks:
         fixed = min(together.get(task.name, 0), task.replicas)
         # All known pods that may have been above the minimum may have been deleted by the queue.
         known_fixed = min(known.get(task.name, 0), task.replicas) - (task.replicas - fixed)
-        found += [*_of_task(task, own[task.name]), *_lost(task.name, fixed, own[task.name], known_fixed)]
+        events += [*_of_task(task, own[task.name]), *_lost(task.name, fixed, own[task.name], known_fixed)]
     every = [pod for listed in own.values() for pod in listed if not pod.is_terminating]
     # A pod above the minimum may wait for a node: the job is whole without it.
     is_torn = any(pod.is_unschedulable and not pod.is_above for pod in every)
     if ran and is_torn and any(pod.phase == "Running" for pod in every):
-        found.append(Happened(event=JOB_UNKNOWN))
-    return sorted(found, key=lambda event: (event.since_s is None, event.since_s or 0.0))
+        events.append(Happened(event=JOB_UNKNOWN))
+    return sorted(events, key=lambda event: (event.since_s is None, event.since_s or 0.0))
 
 
 def _of_task(task: Task, pods: list[PodFacts]) -> Iterator[Happened]:

@@ -72,13 +72,13 @@ def minimums(plan: JobPlan) -> dict[str, int]:
     the first task.
     """
     counts = plan.task_minimums_count
-    found = {task.name: _least(task, counts=counts) for task in plan.tasks}
-    left = max(1, plan.min_available) - sum(found.values())
+    least = {task.name: _least(task, counts=counts) for task in plan.tasks}
+    left = max(1, plan.min_available) - sum(least.values())
     for task in _in_order(plan):
-        more = max(0, min(left, task.replicas - found[task.name]))
-        found[task.name] += more
+        more = max(0, min(left, task.replicas - least[task.name]))
+        least[task.name] += more
         left -= more
-    return found
+    return least
 
 
 def _least(task: Task, *, counts: bool) -> int:
@@ -99,12 +99,12 @@ def _in_order(plan: JobPlan) -> list[Task]:
         for other in others:
             after[other].append(name)
     left = {name: len(others) for name, others in awaits.items()}
-    found, level = [], [name for name in place if not left[name]]
+    ordered, level = [], [name for name in place if not left[name]]
     while level:
-        found += level
+        ordered += level
         level = [name for done in level for name in after[done] if _is_last(left, name)]
         level.sort(key=lambda name: place[name])
-    return [plan.tasks[place[name]] for name in dict.fromkeys((*found, *place))]
+    return [plan.tasks[place[name]] for name in dict.fromkeys((*ordered, *place))]
 
 
 def _is_last(left: dict[str, int], name: str) -> bool:

@@ -128,17 +128,17 @@ class ForeignJobKind(TemplatedKind):
 
     def reclaimed(self, job: Json) -> dict[str, int]:
         plan, status, placed = job_plan(read_job(job)), read_status(job), placement(job) or {}
-        found = {}
+        by_task = {}
         for task in plan.tasks:
             here = placed.get(task.name)
             counted = status.task_status_count.get(task.name)
             succeeded = 0 if plan.may_restart or counted is None else counted.phase.get("Succeeded", 0)
             if here is None or is_elastic(job):
-                found[task.name] = succeeded
+                by_task[task.name] = succeeded
                 continue
             ended = here.ended if task.replicas > here.pods else max(here.ended, succeeded)
-            found[task.name] = max(0, here.info.count - here.pods) + ended
-        return found
+            by_task[task.name] = max(0, here.info.count - here.pods) + ended
+        return by_task
 
     def needs_again(self, job: Json, workload: SeenWorkload) -> bool:
         """Whether more quota is needed: a Command or a deletion makes a pod that has ended run again, or more pods have
@@ -164,13 +164,13 @@ class ForeignJobKind(TemplatedKind):
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
         if not self.is_stopped(job):
             return ()
-        tasks, given = super().counts(job), {info.name: info for info in infos}
-        if given.keys() != tasks.keys():
+        tasks, by_task = super().counts(job), {info.name: info for info in infos}
+        if by_task.keys() != tasks.keys():
             raise StartConflictError(
                 f"workload {workload.name}: expected an assignment of each of the tasks {', '.join(tasks)}, "
-                f"found {', '.join(given) or 'none'}"
+                f"found {', '.join(by_task) or 'none'}"
             )
-        placed: Placement = {name: TaskPlacement(info=given[name]) for name in tasks}
+        placed: Placement = {name: TaskPlacement(info=by_task[name]) for name in tasks}
         return (Patch(body={"metadata": {**tie(job), "annotations": {PLACEMENT: written(placed)}}}),)
 
     def stop(self, job: Json, _workload: SeenWorkload | None) -> tuple[Patch, ...]:

@@ -46,11 +46,11 @@ def placement(job: Json) -> Placement | None:
     """The placement in a job's annotation; None for a job that has not been started. Raises JobError for a value that
     the controller did not write.
     """
-    found = annotations(job).get(PLACEMENT)
-    if found is None:
+    value = annotations(job).get(PLACEMENT)
+    if value is None:
         return None
     try:
-        return msgspec.json.decode(found, type=Placement)
+        return msgspec.json.decode(value, type=Placement)
     except msgspec.DecodeError as error:
         where = f"metadata.annotations[{PLACEMENT}]"
         raise JobError(f"{where}: expected what the controller wrote, found {error}") from None

@@ -77,12 +77,12 @@ class PodFacts(Struct, frozen=True, kw_only=True):
 def pod_facts(pod: Json) -> PodFacts | None:
     """The facts of a pod; None if it does not say which of its job's pods it is."""
     try:
-        own, said = labels(pod), annotations(pod)
-        index, version = _number(own.get(TASK_INDEX, said.get(TASK_INDEX))), _number(said.get(JOB_VERSION))
-        task = own.get(TASK_SPEC) or said.get(TASK_SPEC, "")
+        own, annotated = labels(pod), annotations(pod)
+        index, version = _number(own.get(TASK_INDEX, annotated.get(TASK_INDEX))), _number(annotated.get(JOB_VERSION))
+        task = own.get(TASK_SPEC) or annotated.get(TASK_SPEC, "")
         if index is None or version is None or not task:
             return None
-        return _facts(pod, task, index, version, said.get(OUT_OF_SYNC))
+        return _facts(pod, task, index, version, annotated.get(OUT_OF_SYNC))
     except (JobError, msgspec.ValidationError):
         return None
 

@@ -33,7 +33,7 @@ _COMPLETED: Final = "Completed"
 def pod_group(job: Json, seen: Seen, status: VolcanoJobStatus) -> Json:
     """The whole object with its status, which is no subresource of the kind. Raises JobError."""
     at = status.state.last_transition_time
-    said = status_patch(System.VOLCANO, {}, _standing(seen, status))
+    patch = status_patch(System.VOLCANO, {}, _standing(seen, status))
     notes = {key: value for key, value in annotations(job).items() if not key.startswith(PREFIX)}
     return {
         "apiVersion": GROUP_VERSION,
@@ -46,7 +46,7 @@ def pod_group(job: Json, seen: Seen, status: VolcanoJobStatus) -> Json:
             "ownerReferences": [owner_reference(job)],
         },
         "spec": _spec(job, seen.plan),
-        "status": said if at is None else stamped(said, to_json(at)),
+        "status": patch if at is None else stamped(patch, to_json(at)),
     }
 
 

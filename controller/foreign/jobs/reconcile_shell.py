@@ -289,7 +289,7 @@ class ForeignJobController:
 
     def _seen_pods(self, key: VolcanoKey, uid: str) -> tuple[PodFacts, ...] | None:
         """The pods of the job itself. None while the watch does not show yet what was written to one of them."""
-        found = []
+        pods = []
         for name in sorted(self._pods.get(key, ())):
             entry = self._feeds[FOREIGN_JOB_PODS].get(name)
             if entry is None or self._pods_written.behind(name, entry.uid, entry.resource_version):
@@ -299,8 +299,8 @@ class ForeignJobController:
                 continue
             if entry.uid in self._deleted and not facts.is_terminating:
                 facts = msgspec.structs.replace(facts, deleted_s=self._clock.wall())
-            found.append(facts)
-        return tuple(found)
+            pods.append(facts)
+        return tuple(pods)
 
     def _seen_commands(self, key: VolcanoKey, uid: str) -> tuple[VolcanoCommand, ...]:
         entries = (self._feeds[VOLCANO_COMMANDS].get(name) for name in self._commands.get(key, ()))

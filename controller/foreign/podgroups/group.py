@@ -152,13 +152,13 @@ class ForeignGroup:
         """The shape of the gang. ``members``: by pod set the leaf that its pods are in. ``tiers``: see ``JobSettings``.
         Raises JobError.
         """
-        found = _with_levels(self.tree(members.values()).shape, self.policies, tiers)
+        shape = _with_levels(self.tree(members.values()).shape, self.policies, tiers)
         own = self.levels
         if self.network is not None:
             own = _level(self.network, tiers, f"PodGroup {self.name}: spec.networkTopology")
         own = _NO_LEVELS if self.part else own  # its pods are bound by the minimum that they are above
         return msgspec.structs.replace(
-            found,
+            shape,
             members={name: leaf for name, leaf in sorted(members.items()) if leaf},
             topology=own.topology,
             required_level=own.required_topology_level,
@@ -218,16 +218,16 @@ def as_member(pod: SeenPod, group: ForeignGroup) -> SeenPod:
     The pod itself is not patched. Raises JobError.
     """
     metadata = mapping(pod.raw, "metadata")
-    said, noted, leaf = {}, {}, group.subgroup(pod)
+    new_labels, new_annotations, leaf = {}, {}, group.subgroup(pod)
     if group.queue and not queue_name(pod.raw):
-        said[QUEUE_NAME] = group.queue
+        new_labels[QUEUE_NAME] = group.queue
     if group.workload_class and not priority_class(pod.raw):
-        said[PRIORITY_CLASS] = group.workload_class
+        new_labels[PRIORITY_CLASS] = group.workload_class
     if leaf:
-        noted[SUBGROUP] = leaf
-    changed: dict[str, Any] = {"labels": {**labels(pod.raw), **said}} if said else {}
-    if noted:
-        changed["annotations"] = {**annotations(pod.raw), **noted}
+        new_annotations[SUBGROUP] = leaf
+    changed: dict[str, Any] = {"labels": {**labels(pod.raw), **new_labels}} if new_labels else {}
+    if new_annotations:
+        changed["annotations"] = {**annotations(pod.raw), **new_annotations}
     joined = SeenPod({**pod.raw, "metadata": {**metadata, **changed}}) if changed else pod
     return with_shared(joined, group.claims) if group.claims else joined
 
@@ -387,15 +387,15 @@ def _of_kai(name: str, given: KaiPodGroup) -> ForeignGroup:
     parents = {each.parent for each in spec.sub_groups}
     groups = tuple(
         Subgroup(
-            name=each.name,
-            parent=each.parent,
-            minimum=(each.min_sub_group or 0) if each.name in parents else (each.min_member or 0),
+            name=sub_group.name,
+            parent=sub_group.parent,
+            minimum=(sub_group.min_sub_group or 0) if sub_group.name in parents else (sub_group.min_member or 0),
             topology=levels.topology,
             required_level=levels.required_topology_level,
             preferred_level=levels.preferred_topology_level,
         )
-        for each in spec.sub_groups
-        for levels in (each.topology_constraint or _NO_LEVELS,)
+        for sub_group in spec.sub_groups
+        for levels in (sub_group.topology_constraint or _NO_LEVELS,)
     )
     top = spec.min_sub_group or 0
     tree = Tree(shape=GangShape(minimum=top, groups=groups))

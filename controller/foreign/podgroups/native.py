@@ -57,11 +57,11 @@ def marks_of(pod: SeenPod, find: Find) -> dict[str, str]:
         if len(seen) == DEEPEST_NATIVE - 1:
             raise JobError(f"PodGroup {name}: expected a tree of {DEEPEST_NATIVE} levels at most, found more")
         seen.append(parent)
-        found = find(parent, True)
-        if found is None:
+        parent_group = find(parent, True)
+        if parent_group is None:
             where = f"PodGroup {name}: spec.parentCompositePodGroupName"
             raise JobError(f"{where}: no CompositePodGroup {shown(parent)} of {NATIVE}")
-        above = _spec(parent, found, composite=True)
+        above = _spec(parent, parent_group, composite=True)
         if not (above.is_gang or above.level):
             break
         top, parent = parent, above.parent_composite_pod_group_name
@@ -114,29 +114,29 @@ def read(name: GroupName, given: Json | None, minimum: str = "", owner_of: Owner
     if given is None:
         kind = "CompositePodGroup" if name.composite else "PodGroup"
         raise JobError(f"spec.schedulingGroup.podGroupName: no {kind} {shown(name.name)} of {NATIVE}")
-    found = _of_tree(name.name, given) if name.composite else _of_group(name.name, given)
+    group = _of_tree(name.name, given) if name.composite else _of_group(name.name, given)
     marked = [given, *sequence(given, BELOW)]
     if owner_of is not None:
         references = [reference for each in marked if (reference := controller_of(each)) is not None]
         marked += [owner for each in references if (owner := owner_of(each)) is not None]
     queue = next((queue for each in marked if (queue := queue_name(each))), "")
     of_workloads = next((class_ for each in marked if (class_ := priority_class(each))), "")
-    return replace(found, name=name.workload, called=name.name, queue=queue, workload_class=of_workloads)
+    return replace(group, name=name.workload, called=name.name, queue=queue, workload_class=of_workloads)
 
 
 def as_admitted(name: GroupName, workload: SeenWorkload) -> ForeignGroup:
     """The group that the workload was made for, if its object is gone; of Kubernetes' own groups with its levels."""
-    found = foreign_as_admitted(name, workload)
+    group = foreign_as_admitted(name, workload)
     if name.system is not None:
-        return found
+        return group
     try:
         shape = gang_shape(workload.typed.metadata.annotations)
     except GangShapeError:
         shape = None
     if shape is None:
-        return found
+        return group
     levels = TopologyConstraint(required_topology_level=shape.required_level)
-    return replace(found, levels=levels, groups=shape.groups, top_minimum=shape.minimum if shape.groups else 0)
+    return replace(group, levels=levels, groups=shape.groups, top_minimum=shape.minimum if shape.groups else 0)
 
 
 def levels_named(group: Json) -> Iterator[tuple[str, str]]:
@@ -181,9 +181,9 @@ def _of_group(name: str, given: Json) -> ForeignGroup:
 
 def _of_tree(name: str, given: Json) -> ForeignGroup:
     spec, groups, claims = _spec(name, given, composite=True), list[Subgroup](), list[SharedClaim]()
-    for each in sequence(given, BELOW):
-        own, composite = text(each, "metadata", "name"), text(each, "kind") == "CompositePodGroup"
-        below, parent = _spec(own, each, composite=composite), _parent(each)
+    for child in sequence(given, BELOW):
+        own, composite = text(child, "metadata", "name"), text(child, "kind") == "CompositePodGroup"
+        below, parent = _spec(own, child, composite=composite), _parent(child)
         if own in {group.name for group in groups}:
             raise JobError(
                 f"CompositePodGroup {name}: expected groups with names of their own, found {shown(own)} twice"
@@ -196,7 +196,7 @@ def _of_tree(name: str, given: Json) -> ForeignGroup:
                 required_level=below.level,
             )
         )
-        claims += [] if composite else _claims(_read(own, each), own)
+        claims += [] if composite else _claims(_read(own, child), own)
         if composite:
             _check_below(own, below, sequence(given, BELOW))
     _check_below(name, spec, sequence(given, BELOW))

@@ -33,11 +33,11 @@ def is_kept(pod: SeenPod, given: Json | None) -> bool:
 
 def problem_of(pod: SeenPod, given: Json | None) -> str:
     """The sentence on a wrong value of the annotation; empty for none."""
-    said = _said(given)
-    if said in ("", _DELETE, _KEEP):
+    value = _said(given)
+    if value in ("", _DELETE, _KEEP):
         return ""
     where = f"PodGroup {pod.native_group}: metadata.annotations[{PODS_ABOVE}]"
-    return f"{where}: found {shown(said)}, expected {_DELETE} or {_KEEP}"
+    return f"{where}: found {shown(value)}, expected {_DELETE} or {_KEEP}"
 
 
 def beginning_together(pod: SeenPod, find: Find) -> SeenPod:

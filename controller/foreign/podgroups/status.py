@@ -141,11 +141,11 @@ def _conditions(had: Sequence[Any], standing: Standing) -> list[Json]:
 
 
 def _scheduling_conditions(had: Sequence[Any], standing: Standing) -> list[Json]:
-    said = standing.condition
-    if said is None or said["type"] != UNSCHEDULABLE:
+    condition = standing.condition
+    if condition is None or condition["type"] != UNSCHEDULABLE:
         return []
-    message = said["message"]
-    reason = next((known for known in _KAI_REASONS if f"{known}:" in message), said["reason"])
+    message = condition["message"]
+    reason = next((known for known in _KAI_REASONS if f"{known}:" in message), condition["reason"])
     explained = {"reason": reason, "message": message}
     wanted = {"type": KAI_UNSCHEDULABLE, "nodePool": KAI_NODE_POOL, "status": "True", **explained}
     return [_kept(had, {**wanted, "reasons": [explained]})]

@@ -70,12 +70,12 @@ class Tree:
         names = {name}
         for _ in range(DEEPEST_SUBGROUP):
             names |= {group.name for group in self.shape.groups if group.parent in names}
-        kept = tuple(
+        groups = tuple(
             msgspec.structs.replace(group, parent="") if group.name == name else group
             for group in self.shape.groups
             if group.name in names
         )
-        return Tree(shape=GangShape(groups=kept), spare=self.spare - {name})
+        return Tree(shape=GangShape(groups=groups), spare=self.spare - {name})
 
     def wholes(self, leaves: Iterable[str], there: Iterable[str]) -> dict[str, str]:
         """The subgroup with which the pods of each leaf start as a whole, beside pods of the leaves ``there``.
@@ -86,12 +86,12 @@ class Tree:
         return {leaf: self._whole(leaf, reached) for leaf in set(leaves)}
 
     def _whole(self, leaf: str, reached: set[str]) -> str:
-        found = ""
+        highest = ""
         for name in self._path(leaf):
             if name in reached or (name in self.spare and not self.is_leaf(name)):
                 break
-            found = name
-        return found if found and self.least(found) else ""
+            highest = name
+        return highest if highest and self.least(highest) else ""
 
     def _path(self, leaf: str) -> Iterable[str]:
         """The leaf, and the groups above it, upwards."""
@@ -110,12 +110,12 @@ def starting(tree: Tree, leaves: Sequence[str], total: int) -> list[int]:
     own: dict[str, list[int]] = {}
     for at, leaf in enumerate(leaves):
         own.setdefault(leaf, []).append(at)
-    found = _minimum(tree, "", own)
-    if found is None:
+    needed = _minimum(tree, "", own)
+    if needed is None:
         first = {at for group in tree.shape.leaves for at in own.get(group.name, [])[: group.minimum]}
         others = [at for at in range(len(leaves)) if at not in first]
         return sorted([*first, *others[: max(0, total - len(first))]])[:total]
-    taken = set(found)
+    taken = set(needed)
     while len(taken) < total:
         wholes = tree.wholes(own, (leaves[at] for at in taken))
         single = [at for at, leaf in enumerate(leaves) if at not in taken and not wholes[leaf]]

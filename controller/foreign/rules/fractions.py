@@ -63,11 +63,11 @@ def translation(pod: Json, fleet: Fleet, base: str = "") -> list[Json]:
     named = notes.get(CONTAINER, text(containers[0], "name"))
     operations = []
     shares = [_of_resources(limit, memory_mib) for limit in limits]
-    for key, listed_, found, hami in (
+    for key, listed_, own_limits, hami in (
         ("containers", containers, limits, shares),
         ("initContainers", inits, of_inits, [0] * len(inits)),
     ):
-        for index, (container, limit, share) in enumerate(zip(listed_, found, hami, strict=True)):
+        for index, (container, limit, share) in enumerate(zip(listed_, own_limits, hami, strict=True)):
             asked = share if share > 0 else kai if text(container, "name") == named else 0
             if asked > 0:
                 requests = mapping(container, "resources", "requests")

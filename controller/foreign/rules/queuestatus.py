@@ -45,10 +45,10 @@ Loads = Mapping[tuple[System, MirroredName], Load]
 def loads(engine: Engine) -> Loads:
     """The loads of all accepted Queues."""
     forest, cluster = engine.mirror.queues, engine.state.cluster
-    found = {(spec.system, name): Load() for name, spec in forest.queues.items()}
+    by_queue = {(spec.system, name): Load() for name, spec in forest.queues.items()}
 
     def above(spec: QueueSpec) -> Iterable[Load]:
-        return (found[each.system, each.name] for each in forest.path(spec.name))
+        return (by_queue[each.system, each.name] for each in forest.path(spec.name))
 
     for spec in forest.leaves():
         state = cluster.queues.get(ClusterQueueName(spec.name))
@@ -69,7 +69,7 @@ def loads(engine: Engine) -> Loads:
         for load in above(forest.queues[MirroredName(queue.spec.cluster_queue)]):
             load.requested.update(pending.info.usage().unassigned)
             load.pending += 1
-    return found
+    return by_queue
 
 
 def _reserved(holders: Iterable[Holder]) -> Counter[ResourceName]:
@@ -144,7 +144,7 @@ def _of_volcano(given: VolcanoQueue, load: Load, *, refused: bool, closed_above:
 
 
 def _of_kai(given: KaiQueue, load: Load, children: list[MirroredName], problem: str) -> dict[str, Any]:
-    found = {
+    status = {
         "childQueues": sorted(children),
         "allocated": _counted(load.allocated, given.status.allocated),
         "allocatedNonPreemptible": _counted(load.kept, given.status.allocated_non_preemptible),
@@ -155,10 +155,10 @@ def _of_kai(given: KaiQueue, load: Load, children: list[MirroredName], problem: 
     if problem and (before is None or before.message != problem):
         why = {"type": _REFUSED, "status": "True", "reason": "NotMirrored", "message": problem}
         others = to_json(tuple(each for each in conditions if each.type != _REFUSED))
-        return {**found, "conditions": [*others, why]}
+        return {**status, "conditions": [*others, why]}
     if not problem and before is not None:
-        return {**found, "conditions": to_json(tuple(each for each in conditions if each.type != _REFUSED))}
-    return found
+        return {**status, "conditions": to_json(tuple(each for each in conditions if each.type != _REFUSED))}
+    return status
 
 
 def _counted(amounts: Mapping[ResourceName, Amount], before: Mapping[str, Quantity]) -> dict[str, Any]:

@@ -40,13 +40,13 @@ def _of_volcano(queue: VolcanoQueue, resource: str, nominal: Quantity) -> Volcan
     resource gets none: one that deserves something changes the rules of its whole tree.
     """
     for field in ("deserved", "capability"):
-        said = getattr(queue.spec, field)
-        if resource in said:
-            changed: dict[str, Any] = {field: {**said, resource: nominal}}
+        amounts = getattr(queue.spec, field)
+        if resource in amounts:
+            changed: dict[str, Any] = {field: {**amounts, resource: nominal}}
             return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, **changed))
     name = queue.metadata.name
-    said = f"Queue {name} of Volcano's says neither deserved nor capability of {resource[:63]}"
-    raise NoSuchQuotaError(f"{said}: its share follows from weights")
+    problem = f"Queue {name} of Volcano's says neither deserved nor capability of {resource[:63]}"
+    raise NoSuchQuotaError(f"{problem}: its share follows from weights")
 
 
 def _of_kai(queue: KaiQueue, resource: str, nominal: Quantity) -> KaiQueue:

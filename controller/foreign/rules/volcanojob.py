@@ -267,16 +267,16 @@ def _numa(job: Json) -> Iterator[Refusal]:
 
 
 def _numa_says() -> str:
-    found = f"{_TASK}.?topologyPolicy.orValue('')"
-    refused = cel.text(place("spec.tasks", "i", f".topologyPolicy: {_NO_NUMA}"), cel.shown(found))
+    policy = f"{_TASK}.?topologyPolicy.orValue('')"
+    refused = cel.text(place("spec.tasks", "i", f".topologyPolicy: {_NO_NUMA}"), cel.shown(policy))
     spec = f"{_TASK}.?template.?spec"
     containers = f"({spec}.?containers.orValue([]) + {spec}.?initContainers.orValue([]))"
     cpu = "string(c.?resources.?requests[?'cpu'].orValue(c.?resources.?limits[?'cpu'].orValue('0')))"
     whole = f"{containers}.all(c, quantity({cpu}).isInteger() && quantity({cpu}).asInteger() > 0)"
     parts = cel.when(
-        f"!({found} in ['', 'none']) && !{whole}", place("spec.tasks", "i", f".topologyPolicy: {_WHOLE_CPUS}")
+        f"!({policy} in ['', 'none']) && !{whole}", place("spec.tasks", "i", f".topologyPolicy: {_WHOLE_CPUS}")
     )
-    return _of_tasks(cel.when(f"{found} in {listed(_NUMA)}", refused, parts))
+    return _of_tasks(cel.when(f"{policy} in {listed(_NUMA)}", refused, parts))
 
 
 def _containers(task: Json) -> list[Json]:

@@ -53,18 +53,18 @@ def _says() -> dict[str, str]:
     volumes = cel.when(f"{claims} != {claims_before}", cel.says("spec.volumes", _KEEPS))
     tasks, before = (f"{each}.?spec.?tasks.orValue([])" for each in ("object", "oldObject"))
     others = f"{tasks}.map(t, t.?name.orValue('')) != {before}.map(t, t.?name.orValue(''))"
-    each = cel.any_of(
+    of_task = cel.any_of(
         *(
             cel.when(_same(f"{tasks}[i]", f"{before}[i]", key), "''", place("spec.tasks", "i", f".{key}: {_KEEPS}"))
             for key in _FIXED_IN_TASKS
         )
     )
-    in_tasks = cel.first(f"{cel.places(tasks)}.map(i, {each})")
-    said = {
+    in_tasks = cel.first(f"{cel.places(tasks)}.map(i, {of_task})")
+    sentences = {
         "change": cel.any_of(*own, volumes),
         "taskChange": cel.when(others, cel.says("spec.tasks", _SAME_TASKS), in_tasks),
     }
-    return {name: cel.when("variables.updated", sentence) for name, sentence in said.items()}
+    return {name: cel.when("variables.updated", sentence) for name, sentence in sentences.items()}
 
 
 def _same(now: str, was: str, key: str) -> str:

@@ -58,15 +58,17 @@ def _guarantee(review: Review) -> Iterator[Refusal]:
 
 def _guarantee_says() -> str:
     deserved, guarantee = "object.?spec.?deserved.orValue({})", "object.?spec.?guarantee.?resource.orValue({})"
-    most, found = f"string({deserved}[r])", f"string({guarantee}[r])"
-    amounts = f"isQuantity({most}) && isQuantity({found}) && quantity({found}).isGreaterThan(quantity({most}))"
+    most, guaranteed = f"string({deserved}[r])", f"string({guarantee}[r])"
+    amounts = (
+        f"isQuantity({most}) && isQuantity({guaranteed}) && quantity({guaranteed}).isGreaterThan(quantity({most}))"
+    )
     sentence = cel.text(
         "'spec.guarantee.resource['",
         "r",
         "']: expected at most what is deserved ('",
         cel.shown(most),
         "'), found '",
-        cel.shown(found),
+        cel.shown(guaranteed),
     )
     resources = f"{guarantee}.map(r, r).filter(r, r in {deserved})"
     return cel.first(f"{resources}.map(r, {cel.when(amounts, sentence)})")
@@ -122,11 +124,11 @@ def _has_groups(review: Review) -> Iterator[Refusal]:
 
 
 def _deletions() -> tuple[Rule, ...]:
-    kept = f"oldObject.metadata.?name.orValue('') in ['{DEFAULT}', '{ROOT}']"
+    is_builtin = f"oldObject.metadata.?name.orValue('') in ['{DEFAULT}', '{ROOT}']"
     count = " + ".join(f"oldObject.?status.?{key}.orValue(0)" for key in _COUNTED)
     sentence = cel.text(cel.quoted(f"status: {_HAS_GROUPS}"), f"string({count})")
     return (
-        Rule(refused=_stays, says={"stays": cel.when(kept, cel.says("metadata.name", _STAYS))}),
+        Rule(refused=_stays, says={"stays": cel.when(is_builtin, cel.says("metadata.name", _STAYS))}),
         Rule(refused=_has_groups, says={"groups": cel.when(f"{count} > 0", sentence)}),
     )
 

@@ -39,7 +39,7 @@ def usage(answers: Mapping[str, Vector]) -> Mapping[QueueName, Amounts]:
     """Past use by queue and resource, as parts from 0 to 1. A resource without capacity is left out. Raises
     UsageAnswerError.
     """
-    found: dict[QueueName, dict[ResourceName, float]] = {}
+    by_queue: dict[QueueName, dict[ResourceName, float]] = {}
     for resource, vector in answers.items():
         for labels, part in vector:
             name = labels.get("queue_name")
@@ -48,7 +48,7 @@ def usage(answers: Mapping[str, Vector]) -> Mapping[QueueName, Amounts]:
             if part < 0.0:
                 raise UsageAnswerError(f"found {part:g} of {resource} for {name[:63]}, expected at least 0")
             if math.isfinite(part):
-                found.setdefault(QueueName(name), {})[ResourceName(resource)] = min(1.0, part)
-    if not found:
+                by_queue.setdefault(QueueName(name), {})[ResourceName(resource)] = min(1.0, part)
+    if not by_queue:
         raise UsageAnswerError("found no series of any Queue, expected a Prometheus that scrapes the controller")
-    return found
+    return by_queue

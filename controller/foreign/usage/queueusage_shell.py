@@ -52,13 +52,13 @@ class QueueUsageQueries:
     async def ask(self) -> None:
         asked_s = self._clock.wall()
         try:
-            found = usage(await self._prometheus().ask(queries(self._source, self._rules, asked_s)))
+            measured = usage(await self._prometheus().ask(queries(self._source, self._rules, asked_s)))
         except PrometheusError as failed:
             self._failed(str(failed), asked_s)
         except UsageAnswerError as failed:
             self._failed(f"{self._url}: {failed}", asked_s)
         else:
-            back = self._engine.measured_use(found, asked_s)
+            back = self._engine.measured_use(measured, asked_s)
             self._wake()
             if back:
                 note = f"{self._url} answers again what KAI's Queues had before"

@@ -39,11 +39,11 @@ class TaskView(Struct, frozen=True, kw_only=True):
     def listed_bytes(self) -> int:
         """The bytes of ``hosts`` with a separator behind each, computed without making them."""
         count = self.named
-        each = len(f"{self.host(0)},".encode())
+        bytes_each = len(f"{self.host(0)},".encode())
         if self.hostname or not count:
-            return each * count
+            return bytes_each * count
         more: int = sum(count - 10**digits for digits in range(1, len(str(count))))
-        return each * count + more
+        return bytes_each * count + more
 
     def host(self, index: int) -> str:
         if self.replicas < 1:

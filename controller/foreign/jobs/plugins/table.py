@@ -63,16 +63,16 @@ def check(job: Json) -> None:
     tasks = view(job).tasks if mapping(job, "spec", "plugins") else ()
     if sum(task.replicas for task in tasks) < _SURELY_FEW:
         return
-    for plugin, given in _enabled(job):
+    for plugin, arguments in _enabled(job):
         if plugin.name == "svc":
-            kind, found = "ConfigMap", 2 * sum(task.listed_bytes for task in tasks)
+            kind, size = "ConfigMap", 2 * sum(task.listed_bytes for task in tasks)
         elif plugin.name == "ssh":
-            kind, found = "Secret", secret_bytes(view(job), given)
+            kind, size = "Secret", secret_bytes(view(job), arguments)
         else:
             continue
-        if found > _MOST_IN_OBJECT:
+        if size > _MOST_IN_OBJECT:
             raise JobError(
-                f"spec.plugins.{plugin.name}: expected at most {_MOST_IN_OBJECT} bytes in its {kind}, found {found}: "
+                f"spec.plugins.{plugin.name}: expected at most {_MOST_IN_OBJECT} bytes in its {kind}, found {size}: "
                 "the names of all pods stand there twice"
             )
     apply = writer(job)

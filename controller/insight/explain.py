@@ -65,7 +65,7 @@ class RepairedNode(NamedTuple):
 def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
     """All that is known of one workload: its state, the reason, the numbers behind it, and its past decisions."""
     key = WorkloadKey(workload.key)
-    found: Json = {
+    explanation: Json = {
         "workload": key,
         "localQueue": workload.spec.queue_name,
         "clusterQueue": _queue_name(engine, workload),
@@ -97,30 +97,30 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
     if pending is not None:
         record = engine.with_taken_nodes(pending.record, now_s, every_name=True)
         pending = msgspec.structs.replace(pending, record=record)
-    if found["state"] in ("Pending", "HeldBack") and (cause := blocked(engine, workload)) is not None:
-        found["blocked"] = {"reason": str(cause.reason), "sentence": cause.message}
-    if found["state"] != "Finished":
-        found["calendar"] = calendar_shown(engine, ClusterQueueName(found["clusterQueue"]), now_s)
+    if explanation["state"] in ("Pending", "HeldBack") and (cause := blocked(engine, workload)) is not None:
+        explanation["blocked"] = {"reason": str(cause.reason), "sentence": cause.message}
+    if explanation["state"] != "Finished":
+        explanation["calendar"] = calendar_shown(engine, ClusterQueueName(explanation["clusterQueue"]), now_s)
     if pending is not None:
-        queue = ClusterQueueName(found["clusterQueue"])
-        found["decision"] = decision_shown(pending)
-        if (would := found["decision"]["wouldAdmit"]) is not None:
+        queue = ClusterQueueName(explanation["clusterQueue"])
+        explanation["decision"] = decision_shown(pending)
+        if (would := explanation["decision"]["wouldAdmit"]) is not None:
             for row in would["resources"]:
                 fr = FlavorResource(would["flavor"], row["resource"])
                 row["heldBy"] = holders(engine, queue, fr, now_s)[:_HOLDERS_SHOWN]
-        found["couldBeMade"] = _could_be_made(engine, workload)
-        found["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
-    return found
+        explanation["couldBeMade"] = _could_be_made(engine, workload)
+        explanation["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
+    return explanation
 
 
 def _preempted(workload: Workload) -> Json | None:
     """What a workload that waits again was told when it was preempted: for whom, and what it lost; None for others."""
     waits = not is_true(workload.status.conditions, "QuotaReserved")
-    told = find_condition(workload.status.conditions, "Preempted") if waits else None
-    if told is None or told.status != "True":
+    condition = find_condition(workload.status.conditions, "Preempted") if waits else None
+    if condition is None or condition.status != "True":
         return None
-    at_s = None if told.last_transition_time is None else epoch_s(told.last_transition_time)
-    return {"at": at_s, "reason": told.reason, "sentence": told.message}
+    at_s = None if condition.last_transition_time is None else epoch_s(condition.last_transition_time)
+    return {"at": at_s, "reason": condition.reason, "sentence": condition.message}
 
 
 def checks_waited_for(workload: Workload) -> list[Json]:
@@ -141,21 +141,21 @@ def nodes_to_come_shown(engine: Engine, workload: Workload, now_s: float) -> Jso
     awaited = nodes_awaited(engine, workload)
     if awaited is None:
         return None
-    found = coming_places(engine.state.cluster).get(WorkloadKey(workload.key), ())
-    every = frozenset(node for place in found for node in place.nodes)
-    missing = frozenset(node for place in found for node in place.nodes_to_come)
-    after_s = max((engine.state.cluster.placement.coming_after_s(place.flavor) for place in found), default=0.0)
-    said = no_room_to_come()
-    if found:
+    places = coming_places(engine.state.cluster).get(WorkloadKey(workload.key), ())
+    every = frozenset(node for place in places for node in place.nodes)
+    missing = frozenset(node for place in places for node in place.nodes_to_come)
+    after_s = max((engine.state.cluster.placement.coming_after_s(place.flavor) for place in places), default=0.0)
+    clause = no_room_to_come()
+    if places:
         rest = rest_comes(duration(after_s)) if missing else places_follow()
-        said = nodes_to_come(str(len(every) - len(missing)), str(len(every)), rest)
+        clause = nodes_to_come(str(len(every) - len(missing)), str(len(every)), rest)
     return {
         "flavors": list(awaited.flavors),
         "nodes": len(every),
         "missing": len(missing),
         "usuallyAfterSeconds": round(after_s),
         "until": awaited.until_s,
-        "sentence": f"{said}. {gives_up_in(duration(max(0.0, awaited.until_s - now_s)))}",
+        "sentence": f"{clause}. {gives_up_in(duration(max(0.0, awaited.until_s - now_s)))}",
     }
 
 
@@ -174,7 +174,7 @@ def in_repair(engine: Engine, queue: ClusterQueueName, repaired: Iterable[Repair
     state = cluster.queues.get(queue)
     flavors = {fr.flavor for fr in state.flavor_resources} if state is not None else set()
     specs = [cluster.flavors[name].spec for name in flavors if name in cluster.flavors]
-    found = [
+    repairs = [
         {
             "node": node.metadata.name,
             "gpu": repair.gpu,
@@ -187,11 +187,11 @@ def in_repair(engine: Engine, queue: ClusterQueueName, repaired: Iterable[Repair
         for repair in node.status.repairs
         if repair.state != "Probation"
     ]
-    if not found:
+    if not repairs:
         return None
-    which = ", ".join(_one_in_repair(each, now_s) for each in found[:_REPAIRS_SAID])
-    more = f" and {len(found) - _REPAIRS_SAID} more" if len(found) > _REPAIRS_SAID else ""
-    return {"gpus": found[:_HOLDERS_SHOWN], "sentence": gpus_in_repair(str(len(found)), f"{which}{more}")}
+    which = ", ".join(_one_in_repair(each, now_s) for each in repairs[:_REPAIRS_SAID])
+    more = f" and {len(repairs) - _REPAIRS_SAID} more" if len(repairs) > _REPAIRS_SAID else ""
+    return {"gpus": repairs[:_HOLDERS_SHOWN], "sentence": gpus_in_repair(str(len(repairs)), f"{which}{more}")}
 
 
 def _one_in_repair(found: Json, now_s: float) -> str:
@@ -207,7 +207,7 @@ def holders(engine: Engine, queue: ClusterQueueName, fr: FlavorResource, now_s: 
     if state is None:
         return []
     root = state.node.root()
-    found = [
+    in_tree = [
         holder
         for holder in cluster.holders.values()
         if holder.usage.get(fr) and cluster.queues[holder.cluster_queue].node.root() is root
@@ -221,22 +221,22 @@ def holders(engine: Engine, queue: ClusterQueueName, fr: FlavorResource, now_s: 
             "sinceSeconds": max(0, round(now_s - holder.reserved_at_s)),
             "evicted": holder.evicted,
         }
-        for holder in sorted(found, key=lambda holder: (-holder.usage[fr], holder.key))
+        for holder in sorted(in_tree, key=lambda holder: (-holder.usage[fr], holder.key))
     ]
 
 
 def _devices(engine: Engine, workload: Workload) -> list[Json]:
     """The devices of the workload's pods, node by node, as far as they are known."""
-    found = []
+    by_node = []
     admission = workload.status.admission
     for pod_set_assignment in admission.pod_set_assignments if admission is not None else ():
         for node in hosts(pod_set_assignment.topology_assignment):
             pods = engine.device_plan(WorkloadKey(workload.key), pod_set_assignment.name, node)
             if pods:
-                found.append(
+                by_node.append(
                     {"podSet": pod_set_assignment.name, "node": node, "pods": [list(devices) for devices in pods]}
                 )
-    return found
+    return by_node
 
 
 def _too_large(engine: Engine, workload: Workload) -> str | None:
@@ -254,14 +254,14 @@ def _claims(engine: Engine, workload: Workload) -> list[Json]:
     """
     return [
         {
-            "claim": found.name,
-            "template": found.template,
-            "counts": {name: str(quantity_of(name, amount)) for name, amount in sorted(found.amounts.items())},
-            "problem": found.problem,
-            "chargedTo": list(found.charged_to),
-            "notPlaced": found.not_placed,
+            "claim": claim.name,
+            "template": claim.template,
+            "counts": {name: str(quantity_of(name, amount)) for name, amount in sorted(claim.amounts.items())},
+            "problem": claim.problem,
+            "chargedTo": list(claim.charged_to),
+            "notPlaced": claim.not_placed,
         }
-        for found in engine.state.device_claims.told(workload)
+        for claim in engine.state.device_claims.told(workload)
     ]
 
 
@@ -383,10 +383,10 @@ def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
     found = last_found(engine.stories, pending)
     record = found_of(found, pending) if found is not None else None
     reason = record.reason.value if record is not None else None
-    said = sentence(record) if record is not None and _waits(record) else None
+    message = sentence(record) if record is not None and _waits(record) else None
     if (cause := blocked_by_queues(engine, pending.local_queue)) is not None:
         # The outcome of an earlier try is over: no workload of a stopped queue is tried.
-        reason, said = str(cause.reason), cause.message
+        reason, message = str(cause.reason), cause.message
     return {
         "workload": pending.key,
         "localQueue": pending.local_queue,
@@ -395,7 +395,7 @@ def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
         "positionInLocalQueue": local,
         "parked": pending.at is not None and pending.at.is_parked(pending),
         "reason": reason,
-        "sentence": said,
+        "sentence": message,
     }
 
 

@@ -115,14 +115,14 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
 
 def _growing(model: Model, by_shape: Mapping[int, DecisionRecord]) -> frozenset[int]:
     """The shapes that lack quota only until GPUs are back."""
-    found: set[int] = set()
+    growing: set[int] = set()
     for tree in model.trees:
         comes: Counter[FlavorResource] = Counter()
         for charge, _ in tree.absent:
             comes[charge.fr] += charge.amount
         shapes = {waiting.shape for line in tree.lines for waiting in line.waiting} if comes else set()
-        found |= {shape for shape in shapes & by_shape.keys() if comes_back(comes, by_shape[shape])}
-    return frozenset(found)
+        growing |= {shape for shape in shapes & by_shape.keys() if comes_back(comes, by_shape[shape])}
+    return frozenset(growing)
 
 
 def _pending(engine: Engine, waiting: Waiting, asked: Asked | None) -> PendingWorkload | None:

@@ -120,18 +120,18 @@ class Forecaster:
     def parts(self, engine: Engine, now_s: float, most: int = MOST) -> Parts[Forecasts]:
         """The forecasts of all pending workloads. The engine may change in the pauses."""
         model = yield from model_parts(engine, now_s, most, comebacks=self.repairs.comebacks(now_s))
-        found: Forecasts = dict.fromkeys(model.left_out, Forecast(at_s=now_s, assumes=(_BEHIND,)))
+        forecasts: Forecasts = dict.fromkeys(model.left_out, Forecast(at_s=now_s, assumes=(_BEHIND,)))
         until = {local: opens_when(engine, local) for local in set(model.closed.values())}
-        found |= {key: Forecast(at_s=now_s, not_before=until[local]) for key, local in model.closed.items()}
+        forecasts |= {key: Forecast(at_s=now_s, not_before=until[local]) for key, local in model.closed.items()}
         waiting = sum(len(line.waiting) for tree in model.trees for line in tree.lines)
         effort = _COARSE if waiting > _MANY else _FINE
         decided = yield from decided_parts(engine, model)
         left = with_coming(model, decided.coming)
         gates = yield from gate_parts(engine, left, self.ends_at(engine, now_s), decided)
         for tree in left.trees:
-            found |= yield from self._of_tree(left, tree, gates, effort)
-        found = yield from _as_decided(model, decided, found)
-        return _beside(found, (yield from beside_parts(engine, model)))
+            forecasts |= yield from self._of_tree(left, tree, gates, effort)
+        forecasts = yield from _as_decided(model, decided, forecasts)
+        return _beside(forecasts, (yield from beside_parts(engine, model)))
 
     def of(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Forecast | None:
         """``of_parts``, run to its end without a pause."""
@@ -154,11 +154,11 @@ class Forecaster:
         decided = yield from decided_parts(engine, model, Asked(asked, record))
         left = with_coming(model, decided.coming)
         gates = yield from gate_parts(engine, left, self.ends_at(engine, now_s), decided, Asked(asked, record))
-        found: Forecasts = {}
+        forecasts: Forecasts = {}
         if asked.key not in decided.coming:
-            found = yield from self._of_tree(left, left.trees[0], gates, effort, learns=False)
-        found = yield from _as_decided(model, decided, found)
-        return found.get(asked.key)
+            forecasts = yield from self._of_tree(left, left.trees[0], gates, effort, learns=False)
+        forecasts = yield from _as_decided(model, decided, forecasts)
+        return forecasts.get(asked.key)
 
     def ends_at(self, engine: Engine, now_s: float) -> EndsAt:
         """The function that tells when a workload that holds quota is likely to end, as of now."""
@@ -202,7 +202,7 @@ class Forecaster:
             forward = Forward(tree, model.now_s, totals, backfill=backfill, fair=fair, grain=effort.grain, gates=gates)
             yield from forward.run()
             runs.append(forward.starts)
-        found: Forecasts = {}
+        forecasts: Forecasts = {}
         for line in tree.lines:
             repairs = (assumed(model.comebacks),) if tree.is_repaired else ()
             assumes = repairs + _assumes(tree, line, known[line.name], self.calibration.seen(line.name), gates)
@@ -213,10 +213,10 @@ class Forecaster:
                 if by_runs is not None and learns:
                     self.calibration.expect(waiting.key, line.name, model.now_s, by_runs)
                 told = by_runs.widened(width) if by_runs is not None else None
-                found[waiting.key] = _told(model.now_s, told, ordered, ahead, assumes)
+                forecasts[waiting.key] = _told(model.now_s, told, ordered, ahead, assumes)
                 if ahead % _TOLD == 0:
                     yield
-        return found
+        return forecasts
 
 
 def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forecasts]:
@@ -400,19 +400,19 @@ def _draws(
 def _assumes(tree: Tree, line: Line, experience: Experience, seen: int, gates: Gates) -> tuple[str, ...]:
     told = sum(held.told_s is not None for held in tree.held)
     says = "says how long it runs" if told == 1 else "say how long they run"
-    found = [f"Of {plural(len(tree.held), 'workload that holds', 'workloads that hold')} quota {told} {says}"]
+    assumptions = [f"Of {plural(len(tree.held), 'workload that holds', 'workloads that hold')} quota {told} {says}"]
     if experience.own and experience.ratios:
-        found.append(_lasted(experience, line.name))
+        assumptions.append(_lasted(experience, line.name))
     elif experience.own:
         last = "one" if experience.own == 1 else experience.own
-        found.append(f"Those that do not say run as long as the last {last} of ClusterQueue {line.name}")
+        assumptions.append(f"Those that do not say run as long as the last {last} of ClusterQueue {line.name}")
     elif not experience.lasted:
-        found.append("Nothing has finished yet: what is said is taken to be wrong by a factor of up to 5")
+        assumptions.append("Nothing has finished yet: what is said is taken to be wrong by a factor of up to 5")
     checked = f", and {plural(seen, 'earlier forecast')} of the queue" if seen else ""
-    found.append(f"The range allows for workloads that come later as past traces had them{checked}")
+    assumptions.append(f"The range allows for workloads that come later as past traces had them{checked}")
     if any(waiting.shape in gates for waiting in line.waiting):
-        found.append("Of places and limits those of now count: one that lacks them waits until their holders end")
-    return tuple(found)
+        assumptions.append("Of places and limits those of now count: one that lacks them waits until their holders end")
+    return tuple(assumptions)
 
 
 def _lasted(experience: Experience, queue: ClusterQueueName) -> str:

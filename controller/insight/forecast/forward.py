@@ -234,15 +234,15 @@ class Forward:
         """The first workload of each shape by line, as order and shape, which may fit somewhere in the
         tree.
         """
-        found: dict[int, dict[int, None]] = {}
+        by_line: dict[int, dict[int, None]] = {}
         for fr, needs in self._needs.items():
             for need in needs:
                 if need.amount > free[fr]:
                     break
-                found.setdefault(need.line, {})[need.shape] = None
+                by_line.setdefault(need.line, {})[need.shape] = None
         return {
             line: sorted((self._queues[line].shapes[shape][0][0], shape) for shape in shapes)
-            for line, shapes in found.items()
+            for line, shapes in by_line.items()
         }
 
     def _rank(self, number: int, line: int, shape: int) -> tuple[float, ...]:
@@ -306,15 +306,15 @@ class Forward:
 
 def first_fit(choices: Choices) -> Charges | None:
     """The charges on the first flavor of each group that has enough free; None if a group has none."""
-    found: Charges = ()
+    fitting: Charges = ()
     for options in choices:
         for charges in options:
-            if _fit(charges, found):
-                found = (*found, *charges) if found else charges
+            if _fit(charges, fitting):
+                fitting = (*fitting, *charges) if fitting else charges
                 break
         else:
             return None
-    return found
+    return fitting
 
 
 def _fit(charges: Charges, before: Charges) -> bool:
@@ -336,14 +336,14 @@ def _needs(tree: Tree) -> dict[FlavorResource, list[_Need]]:
     """The shapes that may be charged to each flavor-resource, the smallest need first. A shape without any need is not
     in it: no flavor is open to it.
     """
-    found: dict[FlavorResource, set[_Need]] = {}
+    by_resource: dict[FlavorResource, set[_Need]] = {}
     for number, line in enumerate(tree.lines):
         for waiting in line.waiting:
             for charges in waiting.choices[0] if waiting.choices else ():
                 if charges:
                     most = max(charges, key=lambda charge: charge.amount / max(1, _top(charge.cell).subtree_quota))
-                    found.setdefault(most.fr, set()).add(_Need(most.amount, number, waiting.shape))
-    return {fr: sorted(needs) for fr, needs in found.items()}
+                    by_resource.setdefault(most.fr, set()).add(_Need(most.amount, number, waiting.shape))
+    return {fr: sorted(needs) for fr, needs in by_resource.items()}
 
 
 def _top(cell: Cell) -> Cell:

@@ -40,7 +40,7 @@ def gate_parts(
     """The gates of all shapes that the engine refuses though they fit into quota. ``asked``: as of the model; its
     decision is not known yet.
     """
-    found: dict[int, tuple[Gate, ...]] = {}
+    by_shape: dict[int, tuple[Gate, ...]] = {}
     closed: list[tuple[Waiting, int]] = []
     for tree in model.trees:
         counts = _by_shape(tree)
@@ -59,11 +59,11 @@ def gate_parts(
                     record is not None and lacks_quota(record) and tree.changes
                 )
                 if hopeless and not grows:
-                    found[waiting.shape] = ()
+                    by_shape[waiting.shape] = ()
                 elif waiting.shape in fitting and (is_asked or _refused(record)):
                     closed.append((waiting, counts[waiting.shape]))
     if not closed:
-        return found
+        return by_shape
     order = yield from _in_order(engine, ends_at, model.now_s)
     for waiting, count in closed[:_SHAPES]:
         yield
@@ -73,8 +73,8 @@ def gate_parts(
         if future is not None:
             gates = _gates(engine, future, order, min(count, _LET_IN))
             if gates is not None:
-                found[waiting.shape] = gates
-    return found
+                by_shape[waiting.shape] = gates
+    return by_shape
 
 
 def _refused(record: DecisionRecord | None) -> bool:
@@ -92,30 +92,30 @@ def _fit_by_sums(tree: Tree) -> set[int]:
     charges += [charge for charge, _ in tree.absent]
     for charge in charges:
         charge.cell.charge(charge.amount)
-    found: set[int] = set()
+    fitting: set[int] = set()
     looked: set[int] = set()
     for line in tree.lines:
         for waiting in line.waiting:
             if waiting.shape not in looked:
                 looked.add(waiting.shape)
                 if first_fit(waiting.choices) is not None:
-                    found.add(waiting.shape)
+                    fitting.add(waiting.shape)
     for charge in charges:
         charge.cell.charge(-charge.amount)
-    return found
+    return fitting
 
 
 def _in_order(engine: Engine, ends_at: EndsAt, now_s: float) -> Parts[list[tuple[float, WorkloadKey]]]:
     """The holders of quota that have a likely end, the soonest first."""
-    found: list[tuple[float, WorkloadKey]] = []
+    ends: list[tuple[float, WorkloadKey]] = []
     for number, key in enumerate(list(engine.state.cluster.holders)):
         holder = engine.state.cluster.holders.get(key)
         end_s = now_s + STOPPING_S if holder is None or holder.evicted else max(ends_at(key), now_s + 1.0)
         if end_s < math.inf:
-            found.append((end_s, key))
+            ends.append((end_s, key))
         if number % _READ == 0:
             yield
-    return sorted(found)
+    return sorted(ends)
 
 
 def _gates(

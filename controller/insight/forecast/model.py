@@ -168,7 +168,7 @@ def model_parts(
     queued = yield from _by_queue(engine, closed)
     if asked is not None and (name := _open_queue(engine, asked.local_queue)) is not None:
         queued.setdefault(name, []).append(asked)
-    each = max(1, most // max(1, len(queued)))
+    per_queue = max(1, most // max(1, len(queued)))
     left_out: set[WorkloadKey] = set()
     roots: dict[QuotaNode, list[Line]] = {}
     shapes: _Choices = {}
@@ -177,7 +177,7 @@ def model_parts(
         if queue is None or name not in quota.cluster_queues:
             closed.update((pending.key, pending.local_queue) for pending in queued[name])
             continue
-        seen, behind = yield from _first(engine, queued[name], each)
+        seen, behind = yield from _first(engine, queued[name], per_queue)
         if asked is not None and asked in behind:
             seen.append(asked)
         left_out.update(pending.key for pending in behind)
@@ -267,7 +267,7 @@ def _copied(engine: Engine) -> Parts[QuotaTree]:
 
 
 def _held(engine: Engine, quota: QuotaTree, root: QuotaNode, waiting: AbstractSet[WorkloadKey]) -> Parts[list[Held]]:
-    found: list[Held] = []
+    held: list[Held] = []
     for name in root.queue_names():
         state = engine.state.cluster.queues.get(name)
         for number, holder in enumerate(list(state.holders.values()) if state is not None else ()):
@@ -275,7 +275,7 @@ def _held(engine: Engine, quota: QuotaTree, root: QuotaNode, waiting: AbstractSe
                 yield
             if holder.key in waiting:
                 continue
-            found.append(
+            held.append(
                 Held(
                     key=holder.key,
                     queue=name,
@@ -285,7 +285,7 @@ def _held(engine: Engine, quota: QuotaTree, root: QuotaNode, waiting: AbstractSe
                     leaving=holder.evicted,
                 )
             )
-    return found
+    return held
 
 
 def _charges(quota: QuotaTree, name: ClusterQueueName, usage: Usage) -> Charges:
@@ -319,23 +319,23 @@ def _waiting(
 def _choices(engine: Engine, pending: PendingWorkload, queue: QueueState, quota: QuotaTree) -> Choices:
     """The choices of a pending workload. A workload that may start with fewer pods is charged for the fewest."""
     plan, info = engine.state.assigner.plan(pending.incoming(queue)), pending.info
-    found: list[tuple[Charges, ...]] = []
+    choices: list[tuple[Charges, ...]] = []
     for together in plan.sets:
         asked: dict[ResourceName, Amount] = {}
         for index in together.members:
-            given, least = info.pod_sets[index], info.workload.spec.pod_sets[index].min_count
-            given = given if least is None or not 0 < least < given.count else given.scaled_to(least)
-            for name, amount in given.requests.items():
+            pod_set, least = info.pod_sets[index], info.workload.spec.pod_sets[index].min_count
+            pod_set = pod_set if least is None or not 0 < least < pod_set.count else pod_set.scaled_to(least)
+            for name, amount in pod_set.requests.items():
                 asked[name] = asked.get(name, 0) + amount
             if plan.counts_pods:
-                asked[PODS] = asked.get(PODS, 0) + given.count
+                asked[PODS] = asked.get(PODS, 0) + pod_set.count
         if together.undeclared:
-            found.append(())
+            choices.append(())
         for group in together.groups:
             usages = (
                 {FlavorResource(option.name, name): asked.get(name, 0) for name in group.resources}
                 for option in group.options
                 if option.problem is None
             )
-            found.append(tuple(_charges(quota, queue.name, usage) for usage in usages))
-    return tuple(found)
+            choices.append(tuple(_charges(quota, queue.name, usage) for usage in usages))
+    return tuple(choices)

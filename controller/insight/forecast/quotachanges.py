@@ -40,12 +40,12 @@ def changes_below(
     """The coming changes of all that stands in one tree of the model ``quota``, in their order. ``comebacks``: GPUs
     whose return raises shares that calendars name.
     """
-    found: list[QuotaChange] = []
+    changes: list[QuotaChange] = []
     raises = raises_below_calendars(engine, comebacks)
     for owner, node in _owners(engine, quota):
         if node.root() is root:
-            found += _changes(engine, owner, node, now_s, raises.get((type(owner), owner.metadata.name), ()))
-    return tuple(sorted(found, key=lambda change: change.at_s))
+            changes += _changes(engine, owner, node, now_s, raises.get((type(owner), owner.metadata.name), ()))
+    return tuple(sorted(changes, key=lambda change: change.at_s))
 
 
 def _owners(engine: Engine, quota: QuotaTree) -> Iterator[tuple[ClusterQueue | Cohort, QuotaNode]]:

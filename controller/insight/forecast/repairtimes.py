@@ -94,15 +94,15 @@ class RepairTimes:
         if status is None:
             return
         devices = {device.uuid: device for device in status.devices}
-        found = {
+        under_way = {
             repair.gpu: _UnderWay(
                 _begun_s(repair, before.get(repair.gpu), now_s), repair.state, _adds(devices.get(repair.gpu))
             )
             for repair in status.repairs
         }
-        if found:
-            self._under_way[name] = found
-        for gpu in before.keys() - found.keys():
+        if under_way:
+            self._under_way[name] = under_way
+        for gpu in before.keys() - under_way.keys():
             device = devices.get(gpu)
             if before[gpu].state in _ENDS_WELL and device is not None and device.healthy:
                 self._seen_s.append(max(0.0, now_s - before[gpu].begun_s))
@@ -158,10 +158,10 @@ def _adds(device: Device | None) -> Mapping[ResourceName, Amount]:
     """What the device, which is out of service, offers once it is in service."""
     if device is None or device.healthy:
         return {}
-    found: dict[ResourceName, Amount] = {}
+    adds: dict[ResourceName, Amount] = {}
     instances = device.mig.instances if device.mig is not None else ()
     for offers in (device.offers, *(each.offers for each in instances)):
         for offer in offers:
             name = ResourceName(offer.resource)
-            found[name] = found.get(name, 0) + offer.replicas
-    return found
+            adds[name] = adds.get(name, 0) + offer.replicas
+    return adds

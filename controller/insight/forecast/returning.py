@@ -62,7 +62,7 @@ def grown(engine: Engine, quota: QuotaTree, comebacks: Comebacks) -> list[Growth
     if engine.shares is None or not comebacks.gpus:
         return []
     flavors = [_flavors_of(engine, each) for each in comebacks.gpus]
-    found: list[Growth] = []
+    growths: list[Growth] = []
     for owner, shares in engine.shares.given():
         name, is_queue = owner.metadata.name, isinstance(owner, ClusterQueue)
         node = quota.cluster_queues.get(ClusterQueueName(name)) if is_queue else quota.cohorts.get(CohortName(name))
@@ -70,19 +70,19 @@ def grown(engine: Engine, quota: QuotaTree, comebacks: Comebacks) -> list[Growth
             continue
         by_calendar = _by_calendar(engine, owner)
         quotas, grows = dict(node.spec.quotas), list[Growth]()
-        for each in _raises(engine.shares.capacity, shares, comebacks, flavors):
-            fr = each.fr
+        for raised in _raises(engine.shares.capacity, shares, comebacks, flavors):
+            fr = raised.fr
             if fr not in by_calendar and fr in quotas and quotas[fr].nominal < UNLIMITED:
-                quotas[fr] = msgspec.structs.replace(quotas[fr], nominal=quotas[fr].nominal + each.more)
-                grows.append(Growth(node, fr, each.more, each.at_s))
+                quotas[fr] = msgspec.structs.replace(quotas[fr], nominal=quotas[fr].nominal + raised.more)
+                grows.append(Growth(node, fr, raised.more, raised.at_s))
         if grows:
             spec = msgspec.structs.replace(node.spec, quotas=quotas)
             if is_queue:
                 quota.set_cluster_queue(ClusterQueueName(name), spec)
             else:
                 quota.set_cohort(CohortName(name), spec)
-            found += grows
-    return found
+            growths += grows
+    return growths
 
 
 def raises_below_calendars(engine: Engine, comebacks: Comebacks) -> dict[tuple[type, str], tuple[Raise, ...]]:
@@ -92,14 +92,14 @@ def raises_below_calendars(engine: Engine, comebacks: Comebacks) -> dict[tuple[t
     if engine.shares is None or not comebacks.gpus:
         return {}
     flavors = [_flavors_of(engine, each) for each in comebacks.gpus]
-    found: dict[tuple[type, str], tuple[Raise, ...]] = {}
+    by_owner: dict[tuple[type, str], tuple[Raise, ...]] = {}
     for owner, shares in engine.shares.given():
         by_calendar = _by_calendar(engine, owner)
         named = {fr: share for fr, share in shares.items() if fr in by_calendar}
         raises = sorted(_raises(engine.shares.capacity, named, comebacks, flavors))
         if raises:
-            found[type(owner), owner.metadata.name] = tuple(raises)
-    return found
+            by_owner[type(owner), owner.metadata.name] = tuple(raises)
+    return by_owner
 
 
 def _raises(
@@ -111,12 +111,12 @@ def _raises(
     """``flavors``: of each GPU that comes back. Shares are rounded as ``capacity.resolved`` rounds them."""
     for fr, share in shares.items():
         there = capacity.of(fr)
-        for each, selecting in zip(comebacks.gpus, flavors, strict=True):
-            amount = each.adds.get(fr.resource, 0) if fr.flavor in selecting else 0
+        for gpu, selecting in zip(comebacks.gpus, flavors, strict=True):
+            amount = gpu.adds.get(fr.resource, 0) if fr.flavor in selecting else 0
             more = int((there + amount) * share) - int(there * share)
             there += amount
             if more:
-                yield Raise(each.at_s, fr, int(there * share), more)
+                yield Raise(gpu.at_s, fr, int(there * share), more)
 
 
 def _by_calendar(engine: Engine, owner: ClusterQueue | Cohort) -> frozenset[FlavorResource]:
@@ -154,12 +154,12 @@ def first_back_s(engine: Engine, pending: PendingWorkload, comebacks: Comebacks)
 def fits_again_s(engine: Engine, missing: PodSizeNoFit, comebacks: Comebacks) -> float | None:
     """When a node is large enough for the pods that no node has room for now; None where no repair makes one so."""
     offered: dict[str, Counter[ResourceName]] = {}
-    for each in comebacks.gpus:
-        node = offered.setdefault(each.node, Counter(each.beside))
-        node.update(each.adds)
+    for gpu in comebacks.gpus:
+        node = offered.setdefault(gpu.node, Counter(gpu.beside))
+        node.update(gpu.adds)
         fits = all(node[name] >= amount for name, amount in missing.asked.items())
-        if fits and not _flavors_of(engine, each).isdisjoint(missing.flavors):
-            return each.at_s
+        if fits and not _flavors_of(engine, gpu).isdisjoint(missing.flavors):
+            return gpu.at_s
     return None
 
 

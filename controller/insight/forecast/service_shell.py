@@ -152,13 +152,13 @@ class ForecastService:
         """
         if self._engine.state.queues.get(key) is None:
             return Foretold()
-        found = await self.all()
-        if key not in found:
+        forecasts = await self.all()
+        if key not in forecasts:
             self._hurry.set()
             await self._next()
-            found = self._latest
-        changes = await self._changes_of(key, workload) if workload is not None and key in found else ()
-        return Foretold({key: found[key]} if key in found else {}, changes)
+            forecasts = self._latest
+        changes = await self._changes_of(key, workload) if workload is not None and key in forecasts else ()
+        return Foretold({key: forecasts[key]} if key in forecasts else {}, changes)
 
     async def starts_again(self, key: WorkloadKey, within_s: float) -> str:
         """When a workload that goes back to its queue is likely to start again, in words. Waits ``within_s`` for it to
@@ -231,12 +231,12 @@ class ForecastService:
         ends_at = self._forecaster.ends_at(engine, now_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_S), self._one:
-                found = tuple(await self._worked(change_parts(engine, workload, now_s, ends_at)))
+                changes = tuple(await self._worked(change_parts(engine, workload, now_s, ends_at)))
             self._changes.pop(key, None)
             if len(self._changes) >= _KEPT:
                 del self._changes[next(iter(self._changes))]
-            self._changes[key] = (self._clock.monotonic(), found)
-            return found
+            self._changes[key] = (self._clock.monotonic(), changes)
+            return changes
         return ()
 
     def _fresh(self) -> bool:

@@ -156,12 +156,12 @@ def _told() -> Iterator[None]:
 
 def _check_size(given: Any) -> None:
     """Checks the number of an object's values. Raises NotQueuedError for more than ``_VALUES``."""
-    found, left = 0, [given]
+    count, left = 0, [given]
     while left:
         value = left.pop()
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        found += len(inside)
-        if found > _VALUES:
+        count += len(inside)
+        if count > _VALUES:
             raise NotQueuedError(f"it has more than {_VALUES} values")
         left += inside
 

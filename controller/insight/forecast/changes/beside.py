@@ -41,15 +41,15 @@ def beside_parts(engine: Engine, model: Model) -> Parts[Beside]:
     if not state.workloads.together:
         return Beside(above, ())
     places = {each.key: (tree, each) for tree in model.trees for line in tree.lines for each in line.waiting}
-    found: list[Sisters] = []
+    together: list[Sisters] = []
     for sisters in [sorted(each) for each in state.workloads.together.values()]:
         yield
         known = {key: state.cluster.holders.get(key) for key in sisters}
         waiting = tuple(key for key, holder in known.items() if holder is None or holder.evicted)
         placed = [places[key] for key in waiting if key in places]
         if len(waiting) > 1 and placed and not engine.mirror.is_leaf(placed[0][1].queue):
-            found.append(Sisters(waiting, _never(engine, placed)))
-    return Beside(above, tuple(found))
+            together.append(Sisters(waiting, _never(engine, placed)))
+    return Beside(above, tuple(together))
 
 
 def _never(engine: Engine, placed: Collection[tuple[Tree, Waiting]]) -> str:

@@ -92,13 +92,13 @@ def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: Ends
     if base is not None:
         # The gang runs with fewer pods than its growth asks for, and a smaller or looser one would be another job.
         return [*_ends(engine, record, ends_at, ahead, strict=False, base=base)]
-    found: list[Change] = []
+    changes: list[Change] = []
     for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
-        found += yield from _fewer_pods(workload, number, pod_set, tried)
-        found += yield from _fewer_devices(workload, number, pod_set, tried)
-        found += yield from _looser(workload, number, pod_set, tried)
-        found += yield from _anywhere(workload, number, pod_set, tried)
-    return [*found, *_ends(engine, record, ends_at, ahead, strict=False)]
+        changes += yield from _fewer_pods(workload, number, pod_set, tried)
+        changes += yield from _fewer_devices(workload, number, pod_set, tried)
+        changes += yield from _looser(workload, number, pod_set, tried)
+        changes += yield from _anywhere(workload, number, pod_set, tried)
+    return [*changes, *_ends(engine, record, ends_at, ahead, strict=False)]
 
 
 # -- fewer -------------------------------------------------------------------------------------------------------------
@@ -119,13 +119,13 @@ def _fewer_pods(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -
 
 def _fewer_devices(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
     """Changes to fewer of a device of which each pod has several, or to fewer percents of one."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for name, several in sorted(devices_of(pod_set).items()):
         most = yield from _most(several - 1, partial(with_fewer, workload, number, name), tried)
         if most:
             said = f"With {most} instead of {several} {name} in each pod of {pod_set.name}"
-            found.append(Change(kind="smallerShare" if name == GPU_PERCENT else "fewerDevices", sentence=said))
-    return found
+            changes.append(Change(kind="smallerShare" if name == GPU_PERCENT else "fewerDevices", sentence=said))
+    return changes
 
 
 def _most(high: int, make: _Make, tried: _Try) -> Parts[int]:

@@ -43,11 +43,11 @@ def in_line(engine: Engine, pending: PendingWorkload, queue: QueueState) -> list
     queues = engine.state.queues
     others = (each for each in (*queues.active(queue.name), *queues.parked(queue.name)) if each.key != pending.key)
     before = takewhile(lambda each: each is not pending, queues.in_order([*others, pending]))
-    found = list(islice(before, _MOST + 1))
-    if len(found) > _MOST:
+    ahead = list(islice(before, _MOST + 1))
+    if len(ahead) > _MOST:
         return None
     by_shape: dict[str, bool] = {}
-    return [_ahead(engine, each, by_shape) for each in found]
+    return [_ahead(engine, each, by_shape) for each in ahead]
 
 
 def _ahead(engine: Engine, pending: PendingWorkload, stuck: dict[str, bool]) -> Ahead:

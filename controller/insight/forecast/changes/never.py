@@ -171,22 +171,22 @@ def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRec
     """The clause of ``unless``, with the largest size that could start. ``pending`` None: no size is searched."""
     if uncovered := _uncovered(engine, record):
         return words.queue_covers(*uncovered)
-    told, missing = unless(record), record.missing()
-    if told is None or pending is None or record.rule is Rule.NEVER:
-        return told
+    clause, missing = unless(record), record.missing()
+    if clause is None or pending is None or record.rule is Rule.NEVER:
+        return clause
     if _lacks_nodes(record):
-        found = largest(engine, pending.info.workload)
-        if found is not None:
-            return words.nodes_take_less(found.said)
-        return told if any_size(engine, pending.info.workload) else words.nodes_take_none()
+        size = largest(engine, pending.info.workload)
+        if size is not None:
+            return words.nodes_take_less(size.said)
+        return clause if any_size(engine, pending.info.workload) else words.nodes_take_none()
     queue = engine.queue_of(pending.local_queue)
     on_nodes = queue is not None and engine.state.cluster.on_topology(queue)
     if record.reason is PendingReason.EXCEEDS_MAX_QUOTA and missing is not None and on_nodes:
-        found = largest(engine, pending.info.workload)
-        if found is not None and _is_less(found, missing, pending):
-            less = words.quota_and_nodes_take_less(found.said)
+        size = largest(engine, pending.info.workload)
+        if size is not None and _is_less(size, missing, pending):
+            less = words.quota_and_nodes_take_less(size.said)
             return words.without_what_is_out(less) if _may_grow(engine, pending) else less
-    return told
+    return clause
 
 
 def _uncovered(engine: Engine, record: DecisionRecord) -> tuple[str, str] | None:

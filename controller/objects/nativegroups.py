@@ -234,17 +234,17 @@ def _of_templates(where: str, templates: tuple[GroupTemplate, ...], names: set[s
     if templates and depth > DEEPEST_NATIVE:
         yield f"{where}: expected {DEEPEST_NATIVE} levels at most, found more"
         return
-    for at, each in enumerate(templates):
+    for at, template in enumerate(templates):
         own = f"{where}[{at}]"
-        if not each.name:
+        if not template.name:
             yield f"{own}.name: expected the name of a template, found an empty one"
-        elif each.name in names:
-            yield f"{own}.name: expected a name of its own, found {each.name[:63]!r} again"
-        names.add(each.name)
-        yield from (f"{own}.{problem}" for problem in problems(each, composite=composite))
-        yield from _of_templates(f"{own}.podGroupTemplates", each.pod_group_templates, names, depth + 1)
+        elif template.name in names:
+            yield f"{own}.name: expected a name of its own, found {template.name[:63]!r} again"
+        names.add(template.name)
+        yield from (f"{own}.{problem}" for problem in problems(template, composite=composite))
+        yield from _of_templates(f"{own}.podGroupTemplates", template.pod_group_templates, names, depth + 1)
         below = f"{own}.compositePodGroupTemplates"
-        yield from _of_templates(below, each.composite_pod_group_templates, names, depth + 1)
+        yield from _of_templates(below, template.composite_pod_group_templates, names, depth + 1)
 
 
 def _of_claims(claims: tuple[GroupClaim, ...]) -> Iterator[str]:
@@ -260,10 +260,10 @@ def _of_claims(claims: tuple[GroupClaim, ...]) -> Iterator[str]:
 
 
 def _of_disruption(spec: GroupSpec) -> Iterator[str]:
-    said = spec.disruption_mode
-    if isinstance(said, str):
-        if said not in _OLD_MODES:
-            yield f"disruptionMode: expected Pod or PodGroup, found {said[:63]!r}"
-    elif said is not None and (said.single is None) == (said.all is None):
-        found = "neither" if said.all is None else "both"
+    mode = spec.disruption_mode
+    if isinstance(mode, str):
+        if mode not in _OLD_MODES:
+            yield f"disruptionMode: expected Pod or PodGroup, found {mode[:63]!r}"
+    elif mode is not None and (mode.single is None) == (mode.all is None):
+        found = "neither" if mode.all is None else "both"
         yield f"disruptionMode: expected one of single and all, found {found}"

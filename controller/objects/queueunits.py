@@ -39,14 +39,14 @@ def unit_shapes(annotations: Mapping[str, str]) -> tuple[UnitShape, ...]:
     if text is None:
         return ()
     try:
-        found = msgspec.json.decode(text) if len(text) <= _MOST_TEXT else None
+        units = msgspec.json.decode(text) if len(text) <= _MOST_TEXT else None
     except (msgspec.MsgspecError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        units = None
+    if not isinstance(units, dict):
         raise _wrong(f'"{text[:63]}"', f"JSON such as {_EXAMPLE}")
-    if len(found) > MOST_SHAPES:
-        raise _wrong(f"{len(found)} units", f"at most {MOST_SHAPES}")
-    return tuple(UnitShape(name, _requests(name, found[name])) for name in sorted(found))
+    if len(units) > MOST_SHAPES:
+        raise _wrong(f"{len(units)} units", f"at most {MOST_SHAPES}")
+    return tuple(UnitShape(name, _requests(name, units[name])) for name in sorted(units))
 
 
 def _requests(name: str, given: object) -> dict[str, Quantity]:

@@ -152,11 +152,11 @@ def _maker(type_: type, names: tuple[str, ...], makers: Mapping[str, _Make]) -> 
     unset = msgspec.UNSET
 
     def make(twin: Any) -> Any:
-        given = {name: getattr(twin, name) for name in plain}
+        arguments = {name: getattr(twin, name) for name in plain}
         for name, part in made:
             value = getattr(twin, name)
             if value is not unset:
-                given[name] = part(value)
-        return type_(**given)
+                arguments[name] = part(value)
+        return type_(**arguments)
 
     return make

@@ -161,33 +161,33 @@ def _workload_down(made: Json) -> None:
 
 def _source(reference: Json) -> str:
     path = ".spec.priorityClassRef"
-    found = text(reference, "group", path), text(reference, "kind", path)
+    named = text(reference, "group", path), text(reference, "kind", path)
     for source, expected in PRIORITY_SOURCES.items():
-        if found == expected:
+        if named == expected:
             return source
     raise ConversionError(
-        f"{path}: found {'/'.join(found)[:_MAX_SHOWN]!r}, expected a WorkloadPriorityClass or a PriorityClass"
+        f"{path}: found {'/'.join(named)[:_MAX_SHOWN]!r}, expected a WorkloadPriorityClass or a PriorityClass"
     )
 
 
 def _topology_requests(spec: Json) -> list[Json]:
-    found = (
+    requests = (
         child(podset, "topologyRequest", f".spec.podSets[{index}]")
         for index, podset in enumerate(children(spec, "podSets", ".spec"))
     )
-    return [request for request in found if request is not None]
+    return [request for request in requests if request is not None]
 
 
 def _assignments(status: Json) -> list[tuple[str, Json]]:
     """The topology assignments with their paths."""
     admission = child(status, "admission", ".status")
-    found: list[tuple[str, Json]] = []
+    assignments: list[tuple[str, Json]] = []
     for index, podset in enumerate(children(admission or {}, "podSetAssignments", ".status.admission")):
         path = f".status.admission.podSetAssignments[{index}]"
         one = child(podset, "topologyAssignment", path)
         if one is not None:
-            found.append((f"{path}.topologyAssignment", one))
-    return found
+            assignments.append((f"{path}.topologyAssignment", one))
+    return assignments
 
 
 def _multikueue_cluster_up(made: Json) -> None:

@@ -79,11 +79,11 @@ def _converted(objects: Any, wanted: str) -> list[msgspec.Raw]:
     made: list[msgspec.Raw] = []
     for index, one in enumerate(objects):
         path = f".request.objects[{index}]"
-        given = _decoded(one) if isinstance(one, msgspec.Raw) else one
+        item = _decoded(one) if isinstance(one, msgspec.Raw) else one
         try:
-            made.append(msgspec.Raw(msgspec.json.encode(convert(expected_object(given, path), wanted))))
+            made.append(msgspec.Raw(msgspec.json.encode(convert(expected_object(item, path), wanted))))
         except ConversionError as error:
-            raise ConversionError(f"{_named(given, path)}: {error}") from None
+            raise ConversionError(f"{_named(item, path)}: {error}") from None
     return made
 
 

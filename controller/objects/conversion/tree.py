@@ -24,47 +24,47 @@ def child(parent: Json, key: str, path: str) -> Json | None:
     """A copy of the object ``parent[key]``, which replaces it there; None if there is none. ``parent`` is the caller's
     own.
     """
-    found = parent.get(key)
-    if found is None:
+    value = parent.get(key)
+    if value is None:
         return None
-    if not isinstance(found, dict):
-        raise ConversionError(f"{path}.{key}: found {kind_of(found)}, expected object")
-    parent[key] = fresh = dict(found)
+    if not isinstance(value, dict):
+        raise ConversionError(f"{path}.{key}: found {kind_of(value)}, expected object")
+    parent[key] = fresh = dict(value)
     return fresh
 
 
 def children(parent: Json, key: str, path: str) -> list[Json]:
     """Copies of the objects in the list ``parent[key]``, which replace them there; empty if there is no list."""
-    found = parent.get(key)
-    if found is None:
+    value = parent.get(key)
+    if value is None:
         return []
-    if not isinstance(found, list):
-        raise ConversionError(f"{path}.{key}: found {kind_of(found)}, expected array")
-    for index, item in enumerate(found):
+    if not isinstance(value, list):
+        raise ConversionError(f"{path}.{key}: found {kind_of(value)}, expected array")
+    for index, item in enumerate(value):
         if not isinstance(item, dict):
             raise ConversionError(f"{path}.{key}[{index}]: found {kind_of(item)}, expected object")
-    parent[key] = fresh = [dict(item) for item in found]
+    parent[key] = fresh = [dict(item) for item in value]
     return fresh
 
 
 def text(parent: Json, key: str, path: str) -> str:
     """The string ``parent[key]``, empty if there is none."""
-    found = parent.get(key)
-    if found is None:
+    value = parent.get(key)
+    if value is None:
         return ""
-    if not isinstance(found, str):
-        raise ConversionError(f"{path}.{key}: found {kind_of(found)}, expected string")
-    return found
+    if not isinstance(value, str):
+        raise ConversionError(f"{path}.{key}: found {kind_of(value)}, expected string")
+    return value
 
 
 def texts(parent: Json, key: str, path: str) -> list[str]:
     """The list of strings ``parent[key]``, empty if there is none."""
-    found = parent.get(key)
-    if found is None:
+    value = parent.get(key)
+    if value is None:
         return []
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise ConversionError(f"{path}.{key}: expected an array of strings")
-    return found
+    return value
 
 
 def drop(parent: Json | None, *keys: str) -> None:

@@ -8,11 +8,11 @@ STAMP := $(VENV)/.installed
 # Byte code is kept whatever PYTHONDONTWRITEBYTECODE says, in one folder that `clean` removes: each process would compile anew.
 BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecode
 # Packages' plugins for Hypothesis stay out: selenium's trio brings one, a quarter of a second for each process.
-FAST := PYTHONHASHSEED=0 HYPOTHESIS_NO_PLUGINS=1 $(BYTECODE) $(BIN)/pytest -q --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu \
-  -m "not e2e and not conformance and not gpu and not bench"
+UNIT := PYTHONHASHSEED=0 HYPOTHESIS_NO_PLUGINS=1 $(BYTECODE) $(BIN)/pytest -q -n 4 --dist worksteal --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu
+NOT_HERE := not e2e and not conformance and not gpu and not bench
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick page demo demo-down test lock check lint types fast explore mutants planted conformance e2e e2e-versions nightly gpu foreign-nvml bench proto crds sbom clean
+.PHONY: help setup quick page demo demo-down test lock check lint types fast thorough durations explore mutants planted conformance e2e e2e-versions nightly gpu foreign-nvml bench proto crds sbom clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,7 +39,7 @@ demo: setup ## a real Kubernetes with agent, controller, queues and the page; ro
 demo-down: ## end the demo and remove everything it made
 	@$(BIN)/python -m hack.demo --down
 
-test: check conformance e2e ## everything: fast tests, other systems' cases, a real Kubernetes
+test: check thorough conformance e2e ## everything: fast and thorough tests, other systems' cases, a real Kubernetes
 
 # Tests begin when lint has ended: mypy without its cache takes one core for a minute, and they have the other.
 check: setup ## the fast tier: lint, types, imports, unit and property tests; IN=controller/scheduler: of that room alone
@@ -63,8 +63,16 @@ types: setup
 # Four at a time suit two cores: some tests wait for processes and devices that hang, and some for leases to run out.
 fast: setup
 	@echo "check: fast tests"
-	@test -d $(VENV)/bytecode || $(FAST) --collect-only > /dev/null || true  # compiled once, not by each worker
-	@$(if $(HERE),$(if $(word 2,$(HERE)),$(FAST) -n 4 --dist worksteal $(word 2,$(HERE)),echo "check: no tests mirror $(HERE)"),$(FAST) -n 4 --dist worksteal)
+	@test -d $(VENV)/bytecode || $(UNIT) -n 0 -m "$(NOT_HERE)" --collect-only > /dev/null || true  # compiled once, not by each worker
+	@$(if $(HERE),$(if $(word 2,$(HERE)),$(UNIT) -m "$(NOT_HERE) and not thorough" $(word 2,$(HERE)),echo "check: no tests mirror $(HERE)"),$(UNIT) -m "$(NOT_HERE) and not thorough")
+
+thorough: setup ## the unit and property tests that take long; IN=controller/scheduler: of that room alone
+	@echo "thorough: the tests that tests/thorough.txt names"
+	@$(UNIT) -m "$(NOT_HERE) and thorough" $(if $(IN),tests/$(IN))
+
+durations: setup ## time all unit tests anew, and draw the line between check and thorough; on a quiet machine
+	@$(UNIT) -m "$(NOT_HERE)" --junitxml=build/durations.xml
+	@$(BIN)/python -m hack.durations build/durations.xml
 
 explore: setup ## the properties with fresh seeds for TIME (10m), then histories judged from outside; ONLY=outside, ONLY=tests/kube: these alone
 	@$(BIN)/python -m hack.explore $(or $(TIME),10m) $(ONLY)

@@ -28,6 +28,15 @@ settings.load_profile("explore" if ROUND else "same")
 gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what ``tests/thorough.txt`` names: ``make check`` leaves it to ``make thorough``."""
+    listed = set((config.rootpath / "tests" / "thorough.txt").read_text().splitlines())
+    for item in items:
+        if item.nodeid.partition("[")[0] in listed:
+            item.add_marker(pytest.mark.thorough)
+
+
 def pytest_collection_finish() -> None:
     """Modules and tests live to the end: they need not be looked through for garbage again and again."""
     gc.collect()

@@ -551,7 +551,7 @@ async def test_a_journal_that_contradicts_itself_is_ignored_and_the_agent_serves
     await lab.listed()
     assert lab.report().repairs == ()
     assert any("journal of repairs ignored" in record.getMessage() for record in caplog.records)
-    assert lab.down() == set()
+    await lab.until(lambda: lab.down() == set())
 
 
 async def test_a_program_that_is_not_there_is_a_problem_from_the_start_until_it_is(lab: Lab) -> None:

@@ -21,8 +21,8 @@ from controller.scheduler.flavors.assignment import (
     NoFitReason,
     PodSetChoice,
 )
-from controller.scheduler.flavors.plan import Answer, FlavorPlan, GroupPlan, Plans, SetPlan
-from controller.scheduler.flavors.scan import FungibilityRules, GroupRequest, PreemptionOracle, scan, weigh_alone
+from controller.scheduler.flavors.plan import FlavorPlan, GroupPlan, Plans, SetPlan
+from controller.scheduler.flavors.scan import FungibilityRules, GroupRequest, PreemptionOracle, scan
 from controller.scheduler.flavors.topologystep import conflicts, place, requests
 from controller.scheduler.model.config import QuotaCheckStrategy
 from controller.scheduler.model.resources import PODS, UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
@@ -86,65 +86,24 @@ class FlavorAssigner:
         tried = None
         if bookmark is not None and allowed is None:
             tried = self._tried(incoming.queue, bookmark, cycle)
-        if plan.shortcut is not None and self._fungible and tried is None and counts is None and allowed is None:
-            shortcut = plan.shortcut
-            answer = shortcut.answer(incoming.info.pod_sets, counts_pods=plan.counts_pods)
-            if incoming.replaces is None:
-                if _fits_own_quota(answer):
-                    return answer.assignment or answer.assign(_bookmark(incoming.queue, shortcut.tried, cycle))
-                if shortcut.single:
-                    return self._contested(incoming, plan, answer, cycle)
+        shortcut = plan.shortcut if self._fungible and counts is None and allowed is None else None
+        if shortcut is not None and tried is None and incoming.replaces is None:
+            pod_sets = incoming.info.pod_sets
+            if shortcut.fits(pod_sets):
+                answer = shortcut.answer(pod_sets, counts_pods=plan.counts_pods)
+                return answer.assign(_bookmark(incoming.queue, shortcut.tried, cycle))
         rules = self._rules_of(incoming.queue)
-        run = _Run(self, incoming, plan, rules, counts=counts, allowed=allowed, cycle=cycle)
-        run.tried = tried
-        run.overtaken = tried is not None and bookmark is not None and bookmark.overtaken
-        for pod_sets in plan.sets:
-            if not run.add(pod_sets):
+        run = _Run(self, incoming, plan, rules, tried, counts=counts, allowed=allowed, cycle=cycle)
+        if tried is not None and bookmark is not None:
+            run.overtaken = bookmark.overtaken
+        for together in plan.sets:
+            if not run.add(together):
                 break
         return run.finish(bookmark if allowed is not None else None)
 
     def plan(self, incoming: Incoming) -> FlavorPlan:
         """The compiled plan of the workload: which flavors are open to its pod sets, whatever is in use."""
         return self._plans.of(incoming)
-
-    def _contested(self, incoming: Incoming, plan: FlavorPlan, answer: Answer, cycle: int | None) -> Assignment:
-        """The answer of a full run, where each pod set has one open flavor and not simply all of them fit."""
-        assert plan.shortcut is not None
-        queue, parts, rules = incoming.queue, plan.shortcut.parts, self._rules_of(incoming.queue)
-        several = len(parts) > 1
-        hopeless: dict[FlavorResource, Amount] | None = {} if several and self.oracle.is_monotonic else None
-        usage: dict[FlavorResource, Amount] = {}
-        chosen: list[PodSetChoice] = []
-        reason = NoFitReason.NONE
-        for part, pod_set, asked in zip(parts, answer.of, answer.requests, strict=True):
-            request = GroupRequest(incoming, asked, usage, hopeless=hopeless)
-            attempt, choices = weigh_alone(part.option, request, rules, self.oracle, may_fit=several)
-            refused, reason = attempt.mode is Mode.NO_FIT, attempt.no_fit_reason
-            chosen.append(
-                PodSetChoice(
-                    name=pod_set.name,
-                    count=pod_set.count,
-                    requests=asked,
-                    choices=choices,
-                    attempts=(*part.attempts[:-1], attempt),
-                    refused=refused,
-                )
-            )
-            if refused:
-                break
-            for name, fr, _ in part.option.cells:
-                usage[fr] = min(usage.get(fr, 0) + asked[name], UNLIMITED)
-        refused = chosen[-1].refused
-        return Assignment(
-            pod_sets=tuple(chosen),
-            mode=Mode.NO_FIT if refused else _worst(chosen),
-            by_quota=refused,
-            by_sums=self.by_sums(plan),
-            usage=usage,
-            borrowing=max((choice.borrow for each in chosen for choice in each.choices.values()), default=0),
-            no_fit_reason=reason,
-            bookmark=_bookmark(queue, () if refused else plan.shortcut.tried, cycle),
-        )
 
     def by_sums(self, plan: FlavorPlan) -> bool:
         """Whether the answer holds for every workload that asks for the same sums under the same constraints.
@@ -188,6 +147,7 @@ class _Run:
         incoming: Incoming,
         plan: FlavorPlan,
         rules: FungibilityRules,
+        tried: tuple[Mapping[ResourceName, int], ...] | None,
         *,
         counts: Mapping[str, int] | None,
         allowed: Pinned | None,
@@ -207,7 +167,7 @@ class _Run:
         self._hopeless: dict[FlavorResource, Amount] | None = None
         if len(plan.sets) > 1 and assigner.oracle.is_monotonic:
             self._hopeless = {}
-        self.tried: tuple[Mapping[ResourceName, int], ...] | None = None
+        self.tried = tried
         self.overtaken = False
 
     def add(self, together: SetPlan) -> bool:
@@ -220,8 +180,7 @@ class _Run:
         missing = self._undeclared(together, total) if together.undeclared else ()
         attempts: list[FlavorAttempt] = []
         choices: dict[ResourceName, FlavorChoice] = {}
-        self._refused = bool(missing)
-        self._reason = NoFitReason.NONE
+        refused, reason = bool(missing), NoFitReason.NONE
         kept, held = self._replaced(pod_sets) if self._incoming.replaces is not None else (None, None)
         pinned = None if self._allowed is None else _merged(self._allowed.get(each.name) for each in pod_sets)
         for group in together.groups:
@@ -241,34 +200,35 @@ class _Run:
             # The reasons of groups that did find a flavor count too. Kueue takes resources by name, and a resource that
             # no group declares voids the reasons before it.
             if not missing or max(group.resources) > missing[-1]:
-                self._reason = max(self._reason, found.no_fit_reason)
+                reason = max(reason, found.no_fit_reason)
             if found.choices:
                 choices.update(found.choices)
             else:
-                self._refused = True
+                refused = True
+        self._refused, self._reason = refused, reason
         tried = tuple(attempts)
-        problems = tuple(
-            f"cluster queue {self._incoming.queue.name} has no quota on {resource}" for resource in missing
-        )
+        problems: tuple[str, ...] = ()
+        if missing:
+            problems = tuple(f"cluster queue {self._incoming.queue.name} has no quota on {name}" for name in missing)
         for index, pod_set, own in zip(together.members, pod_sets, asked, strict=True):
             given: Mapping[ResourceName, FlavorChoice] = (
                 choices if len(asked) == 1 else _share(choices, own, together.on_nodes)
             )
-            if self._assigner.own_places and index in self._plan.asking and len(asked) > 1:
+            if len(asked) > 1 and self._assigner.own_places and index in self._plan.asking:
                 given = _beside(choices, given, together.on_nodes)
             self._chosen[index] = PodSetChoice(
                 name=pod_set.name,
                 count=pod_set.count,
                 requests=own,
-                choices=_NO_CHOICES if self._refused else given,
+                choices=_NO_CHOICES if refused else given,
                 attempts=tried,
                 problems=problems,
                 delayed_topology=bool(together.delayed and not together.delayed.isdisjoint(_flavors(given))),
-                refused=self._refused,
+                refused=refused,
             )
-        if not self._refused:
+        if not refused:
             self._take(choices, total, held)
-        return not self._refused
+        return not refused
 
     def finish(self, bookmark: Bookmark | None) -> Assignment:
         """The assignment. ``bookmark`` replaces the one that this run would make."""
@@ -286,7 +246,7 @@ class _Run:
             by_quota=by_quota,
             by_sums=self._counts is None and self._allowed is None and self._assigner.by_sums(self._plan),
             usage=self._usage,
-            borrowing=max((choice.borrow for pod_set in chosen for choice in pod_set.choices.values()), default=0),
+            borrowing=0 if self._refused else _most_borrowed(chosen),
             no_fit_reason=reason,
             bookmark=bookmark if bookmark is not None else self._bookmark(),
         )
@@ -294,7 +254,7 @@ class _Run:
     def _bookmark(self) -> Bookmark:
         queue = self._incoming.queue
         tried = self._progress()
-        unfinished = any(index != -1 for indexes in tried for index in indexes.values())
+        unfinished = bool(tried) and any(index != -1 for indexes in tried for index in indexes.values())
         return Bookmark(
             tried=tried,
             quota_generation=queue.node.quota_generation(),
@@ -430,12 +390,8 @@ def _free_now(queue: QueueState) -> tuple[Amount, ...]:
     return tuple(cells[fr].available() for fr in queue.flavor_resources)
 
 
-def _fits_own_quota(answer: Answer) -> bool:
-    """Whether the first open flavors hold everything that is asked for within the queue's own quota."""
-    for cell, amount in answer.asked:
-        if (cell.parent is not None and cell.usage + amount > cell.subtree_quota) or amount > cell.available():
-            return False
-    return True
+def _most_borrowed(chosen: Iterable[PodSetChoice]) -> int:
+    return max((choice.borrow for pod_set in chosen for choice in pod_set.choices.values()), default=0)
 
 
 def _bookmark(queue: QueueState, tried: tuple[Mapping[ResourceName, int], ...], cycle: int | None) -> Bookmark:

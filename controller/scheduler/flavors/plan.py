@@ -136,28 +136,17 @@ class Answer:
     """What pod sets get that fit at their first open flavors: the same objects for all workloads of their shape."""
 
     def __init__(self, of: tuple[PodSetRequests, ...], shortcut: "Shortcut", *, counts_pods: bool) -> None:
-        self.of = of
-        self.requests = tuple({**each.requests, PODS: each.count} if counts_pods else each.requests for each in of)
+        requests = ({**each.requests, PODS: each.count} if counts_pods else each.requests for each in of)
+        sets = tuple(zip(shortcut.parts, of, requests, strict=True))
         self.usage: dict[FlavorResource, Amount] = {}
-        cells: dict[FlavorResource, Cell] = {}
-        for part, asked in zip(shortcut.parts, self.requests, strict=True):
-            for name, fr, cell in part.option.cells:
+        for part, _, asked in sets:
+            for name, fr, _ in part.option.cells:
                 self.usage[fr] = min(self.usage.get(fr, 0) + asked[name], UNLIMITED)
-                cells[fr] = cell
-        self.asked = tuple((cells[fr], amount) for fr, amount in self.usage.items())
-        """What all pod sets together take of each cell."""
-        sets = tuple(zip(shortcut.parts, of, self.requests, strict=True))
         self.chosen = tuple(
             PodSetChoice(name=each.name, count=each.count, requests=asked, choices=part.choices, attempts=part.attempts)
             for part, each, asked in sets
         )
         self.held = tuple(part.held(each, asked) for part, each, asked in sets)
-        self.assignment: Assignment | None = None
-        """The complete assignment, where each flavor is the last of its group: its bookmark then always says to begin
-        anew.
-        """
-        if shortcut.single:
-            self.assignment = self.assign(Bookmark(shortcut.tried))
 
     def assign(self, bookmark: Bookmark) -> Assignment:
         return Assignment(pod_sets=self.chosen, mode=Mode.FIT, usage=self.usage, bookmark=bookmark, held=self.held)
@@ -184,13 +173,21 @@ class Shortcut:
     is by far the most frequent answer, and all workloads that get it share the same objects.
     """
 
-    def __init__(self, parts: tuple[ShortcutPart, ...], *, single: bool) -> None:
+    def __init__(self, parts: tuple[ShortcutPart, ...]) -> None:
         self.parts = parts
         """The parts in the order of the pod sets."""
-        self.single = single
-        """Whether no pod set has another flavor to look at if the first open one does not fit."""
         self.tried = tuple(part.tried for part in parts)
         self._answers = ByIdentity[tuple[PodSetRequests, ...], Answer]()
+
+    def fits(self, pod_sets: tuple[PodSetRequests, ...]) -> bool:
+        """Whether the queue's own quota holds everything that is asked for, as the cells are now."""
+        usage: dict[FlavorResource, Amount] = {}
+        for part, of in zip(self.parts, pod_sets, strict=True):
+            for name, fr, cell in part.option.cells:
+                amount = usage[fr] = usage.get(fr, 0) + (of.count if name == PODS else of.requests[name])
+                if (cell.parent is not None and cell.usage + amount > cell.subtree_quota) or amount > cell.available():
+                    return False
+        return True
 
     def answer(self, pod_sets: tuple[PodSetRequests, ...], *, counts_pods: bool) -> Answer:
         known = self._answers.get(id(pod_sets))
@@ -203,7 +200,6 @@ class Shortcut:
     @classmethod
     def of(cls, sets: tuple[SetPlan, ...]) -> "Shortcut | None":
         parts: list[ShortcutPart] = []
-        single = True
         for each in sets:
             if len(each.members) != 1 or len(each.groups) != 1 or each.undeclared or each.on_nodes:
                 return None
@@ -212,8 +208,7 @@ class Shortcut:
             if option is None:
                 return None
             parts.append(ShortcutPart(group, option))
-            single = single and option.index == group.last
-        return cls(tuple(parts), single=single) if parts else None
+        return cls(tuple(parts)) if parts else None
 
 
 OnNodes = Mapping[int, frozenset[FlavorName]]

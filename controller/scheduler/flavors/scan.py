@@ -154,17 +154,12 @@ _FITS: Final[_Stand] = (Mode.FIT, 0)
 _UNFIT: Final[_Stand] = (Mode.NO_FIT, 0)
 
 
-class _Best:
-    def __init__(self) -> None:
-        self.rank: FlavorRank = (Mode.NO_FIT, 0, 0)
-        self.option: FlavorOption | None = None
-        self.stands: list[_Stand] = []
-
-
 def scan(group: GroupPlan, request: GroupRequest, rules: FungibilityRules, oracle: PreemptionOracle) -> ScanResult:
     """Try the flavors from index ``request.start`` on, and choose the best."""
     attempts: list[FlavorAttempt] = []
-    best = _Best()
+    best: FlavorOption | None = None
+    highest: FlavorRank = (Mode.NO_FIT, 0, 0)
+    stands: list[_Stand] = []
     tried = -1
     for option in group.options[request.start :]:
         pinned = request.pinned
@@ -174,22 +169,21 @@ def scan(group: GroupPlan, request: GroupRequest, rules: FungibilityRules, oracl
         if option.problem is not None:
             attempts.append(option.refusal)
             continue
-        attempt, stands = _try(option, request, rules, oracle)
+        attempt, found = _try(option, request, rules, oracle)
         attempts.append(attempt)
         if attempt.mode is Mode.NO_FIT:
             continue
         rank = rules.rank(attempt.mode, attempt.borrow)
         stop = rules.good_enough(attempt.mode, attempt.borrow)
-        if stop or rank > best.rank:
-            best.rank, best.option, best.stands = rank, option, stands
+        if stop or rank > highest:
+            highest, best, stands = rank, option, found
         if stop:
             break
-    if best.option is None:
+    if best is None:
         return ScanResult({}, attempts, least_severe(attempts))
     place = tried if tried != group.last and rules.fungible else -1
     choices = {
-        name: _choice(best.option, mode, borrow, place)
-        for name, (mode, borrow) in zip(group.resources, best.stands, strict=True)
+        name: _choice(best, mode, borrow, place) for name, (mode, borrow) in zip(group.resources, stands, strict=True)
     }
     return ScanResult(choices, attempts, least_severe(attempts) if len(attempts) > 1 else NoFitReason.NONE)
 
@@ -266,19 +260,6 @@ def _weigh(
         shortfalls=tuple(short),
     )
     return attempt, stands
-
-
-def weigh_alone(
-    option: FlavorOption, request: GroupRequest, rules: FungibilityRules, oracle: PreemptionOracle, *, may_fit: bool
-) -> tuple[FlavorAttempt, Mapping[ResourceName, FlavorChoice]]:
-    """``scan`` for a flavor that is the only open one and the last of its group. ``may_fit``: the request may be within
-    what is free of the queue's own quota.
-    """
-    attempt, stands = (_try if may_fit else _weigh)(option, request, rules, oracle)
-    if attempt.mode is Mode.NO_FIT:
-        return attempt, {}
-    pairs = zip(option.cells, stands, strict=True)
-    return attempt, {cell[0]: _choice(option, mode, borrow, -1) for cell, (mode, borrow) in pairs}
 
 
 def _slice_conflict(option: FlavorOption, kept: Mapping[ResourceName, FlavorName]) -> str:

@@ -132,6 +132,8 @@ class Failpoint(StrEnum):
     """A victim of preemption is told in its Workload when it is likely to start again."""
     NODE_INTERRUPTED = "api.workload-node-interrupted"
     """A workload is evicted because one of its nodes is taken away."""
+    INTERRUPTIONS_RECORDED = "api.flavor-interruptions"
+    """A flavor says how often its nodes are taken away."""
     PLACEHOLDER = "api.placeholder"
     """A placeholder is created, so that an autoscaler brings a node."""
     PLACEHOLDER_REMOVED = "api.placeholder-removed"

@@ -150,6 +150,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "evictionsHeld": None,
         "inRepair": None,
         "calendar": None,
+        "passedOver": None,
         "wouldAdmit": None,
         "position": None,
         "story": [],

@@ -30,7 +30,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         *_too_large(body),
         *(
             Text(body[part]["sentence"])
-            for part in ("growth", "evictionsHeld", "inRepair", "calendar")
+            for part in ("growth", "evictionsHeld", "inRepair", "passedOver", "calendar")
             if body.get(part)
         ),
         *forecasts.parts(body.get("forecast")),

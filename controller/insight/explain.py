@@ -39,10 +39,11 @@ from controller.scheduler.model.resources import (
 from controller.scheduler.model.workload import effective_priority
 from controller.scheduler.queues.found import found_of, last_found
 from controller.scheduler.queues.pending import PendingWorkload
+from controller.scheduler.quota.prices import is_interrupted_often
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.quota.queueusage import quantity_of, shown, sums
 from controller.scheduler.quota.shares import share
-from controller.scheduler.state.activity import flavors_without_nodes, is_nodeless
+from controller.scheduler.state.activity import flavors_without_nodes, interrupted_flavors, is_nodeless
 from controller.scheduler.state.podsizes import too_large
 from inventory.words.catalog import plural
 
@@ -80,6 +81,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "evictionsHeld": None,
         "inRepair": None,
         "calendar": None,
+        "passedOver": None,
         "blocked": None,
         "position": None,
         "story": [_record(record) for record in engine.stories.of(key)],
@@ -101,6 +103,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         explanation["blocked"] = {"reason": str(cause.reason), "sentence": cause.message}
     if explanation["state"] != "Finished":
         explanation["calendar"] = calendar_shown(engine, ClusterQueueName(explanation["clusterQueue"]), now_s)
+        explanation["passedOver"] = _passed_over(engine, ClusterQueueName(explanation["clusterQueue"]), key)
     if pending is not None:
         queue = ClusterQueueName(explanation["clusterQueue"])
         explanation["decision"] = decision_shown(pending)
@@ -111,6 +114,24 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         explanation["couldBeMade"] = _could_be_made(engine, workload)
         explanation["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
     return explanation
+
+
+def _passed_over(engine: Engine, queue: ClusterQueueName, key: WorkloadKey) -> Json | None:
+    """The flavors of the workload's queue that are tried after others because their nodes are taken away too often;
+    None where there are none but those that it holds.
+    """
+    cluster = engine.state.cluster
+    state, holder = cluster.queues.get(queue), cluster.holders.get(key)
+    held = {fr.flavor for fr in holder.usage} if holder is not None else set()
+    told = interrupted_flavors(state, cluster) if state is not None else {}
+    groups = state.groups if state is not None else ()
+    others = {name for group in groups if len(group.flavors) > 1 for name in group.flavors}
+    found = {
+        name: said
+        for name, said in told.items()
+        if name in others and name not in held and is_interrupted_often(cluster.flavors[name])
+    }
+    return {"flavors": list(found), "sentence": ". ".join(found.values())} if found else None
 
 
 def _preempted(workload: Workload) -> Json | None:

@@ -245,6 +245,16 @@ def no_free_capacity(wanted: str, where: str, nodes: str, largest: str) -> str:
     return f"no room for {wanted} {where} {nodes}: {largest}"
 
 
+@_waiting
+def flavor_interrupted(flavor: str, rate: str) -> str:
+    return f"Nodes of flavor {flavor} are taken away {rate} times per node-day"
+
+
+@_waiting
+def flavor_comes_last(flavor: str, rate: str) -> str:
+    return f"Nodes of flavor {flavor} are taken away {rate} times per node-day, so other flavors are tried first"
+
+
 @_part
 def flavor_is_spot(flavor: str) -> str:
     return f"flavor {flavor} is spot, and tessera.dev/spot is never"

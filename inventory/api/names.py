@@ -237,6 +237,14 @@ REMEDIATION_GRANTS: Final = "tessera.dev/remediation-grants"
 """An annotation of a ResourceFlavor: JSON, by node and GPU the time of the last grant that counts in its breaker. The
 controller alone writes it, for the next leader: the GpuNode that has the grant may have gone by then.
 """
+INTERRUPTIONS: Final = "tessera.dev/interruptions"
+"""An annotation of a ResourceFlavor: JSON, the interruptions of its nodes by time. The controller alone writes it, for
+the next leader, as it does the next two.
+"""
+INTERRUPTION_RATE: Final = "tessera.dev/interruptions-per-node-day"
+"""An annotation of a ResourceFlavor: how often its nodes are taken away. It is written with INTERRUPTIONS."""
+INTERRUPTED_OFTEN: Final = "tessera.dev/interrupted-often"
+"""An annotation of a ResourceFlavor while its nodes are taken away too often: it is tried after other flavors."""
 NO_FLAVOR: Final = "no-flavor.tessera.dev"
 """The nodes that no ResourceFlavor selects, as the breaker of repairs names them. The annotations of their breaker are
 on one of their GpuNodes: REPAIR_BREAKER, REPAIR_BREAKER_RESUMED and REPAIR_BREAKER_TRIPPED mean what those of a

@@ -18,6 +18,7 @@ from controller.scheduler.model.config import (
     EngineConfig,
     Extensions,
     FairSharing,
+    InterruptionRules,
     MinimumRuntime,
     QuotaCheckStrategy,
     VictimOrder,
@@ -180,6 +181,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         own_places=on,
         leaving_nodes=on,
         leaving_taints=frozenset(found.values("tessera.leavingTaints")),
+        interruptions=_interruptions(found) if on else None,
         coming_nodes=on,
         spot_words=on,
         max_grace_s=found.get("tessera.spot.maxGrace", MAX_GRACE_S),
@@ -187,6 +189,14 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         priced_flavors=on,
         fewest_pods_told=on,
         exact_fair_sharing=on,
+    )
+
+
+def _interruptions(found: Found) -> InterruptionRules:
+    usual = InterruptionRules()
+    return InterruptionRules(
+        window_s=found.get("tessera.spot.interruptionsWindow", usual.window_s),
+        too_often=found.get("tessera.spot.tooOften", usual.too_often),
     )
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from controller.cluster.config.key import key as _key
 from controller.cluster.config.settings import OnGpuFailure
-from controller.cluster.config.values import CRON, QUALIFIED, REPAIR_BUDGET, ZONE, duration
+from controller.cluster.config.values import CRON, QUALIFIED, REPAIR_BUDGET, ZONE, duration, number
 from yamlfile.parsers import BOOL, integer, one_of
 
 REPAIR_WINDOWS: Final = "tessera.remediation.repairWindows"
@@ -44,6 +44,19 @@ RUNNING: Final = (
         "10m",
         "up to what a job's `tessera.dev/checkpoint-grace` is believed, as its pods are given so much whatever their"
         " template says; the chart writes it",
+    ),
+    _key(
+        "tessera.spot.interruptionsWindow",
+        duration(least_s=3600, most_s=604800),
+        "24h",
+        "over how long interruptions of a flavor's nodes are counted, in steps of a 24th of it",
+    ),
+    _key(
+        "tessera.spot.tooOften",
+        number(least=0),
+        "1",
+        "a flavor with more interruptions per node-day than that is tried after the others; 0: none is; under `policy:"
+        " tessera` alone",
     ),
     _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload is spared after such an action"),
     _key("tessera.remediation.budget", REPAIR_BUDGET, "10%", "GPUs of a flavor repaired in any window; 0: none"),

@@ -30,6 +30,7 @@ from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import CPU, Amount, ClusterQueueName, LocalQueueKey, ResourceName
 from controller.scheduler.queues.found import last_found
 from controller.scheduler.queues.pending import PendingWorkload
+from controller.scheduler.quota.prices import interruption_rate
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.queueusage import sums
 from controller.scheduler.quota.quotanode import QuotaNode
@@ -134,6 +135,9 @@ def exposing(
                 (state.value,): float(counts[state]) for state in GpuState if state is not GpuState.IDLE
             }
         yield from _units_of_queues(found, acting)
+        found["tessera_flavor_interruptions_per_node_day"] = {
+            (name,): rate for name, known in engine.state.cluster.flavors.items() if (rate := interruption_rate(known))
+        }
         for flavor, is_tripped in acting.tripped.items():
             found["tessera_gpu_repair_breaker_tripped"][flavor,] = float(is_tripped)
         for name, count in skips.items():

@@ -110,6 +110,9 @@ class Counting:
     def gpu_failure(self, action: str) -> None:
         self._instruments.count("tessera_gpu_failures_total", action)
 
+    def flavor_interrupted(self, flavor: str) -> None:
+        self._instruments.count("tessera_flavor_interruptions_total", flavor)
+
     def repair_granted(self, action: str) -> None:
         self._instruments.count("tessera_gpu_repair_grants_total", action)
 

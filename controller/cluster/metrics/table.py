@@ -162,6 +162,11 @@ COUNTED: Final = (
         "Actions on pods whose GPU failed: notify, evict, requeue-gang, held-back",
     ),
     _counter(
+        "tessera_flavor_interruptions_total",
+        ("flavor",),
+        "Nodes of the flavor that were taken away while pods of queued workloads were on them",
+    ),
+    _counter(
         "tessera_gpu_repair_grants_total",
         ("action",),
         "Steps of repairs of GPUs that were granted to agents: drain, reset, reboot",
@@ -196,6 +201,11 @@ READ: Final = (
         "tessera_gpu_repair_breaker_tripped",
         ("flavor",),
         "1: repairs of the flavor's GPUs wait for its budget; no-flavor.tessera.dev: of nodes of no flavor",
+    ),
+    _gauge(
+        "tessera_flavor_interruptions_per_node_day",
+        ("flavor",),
+        "How often that was for each day of a node, over tessera.spot.interruptionsWindow",
     ),
     _gauge("kueue_finished_workloads", _CQ, "Workloads that ended and are not deleted yet"),
     _gauge("kueue_reserving_active_workloads", _CQ, "Workloads with quota"),

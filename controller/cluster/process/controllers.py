@@ -47,6 +47,7 @@ from controller.objects.workload import Workload
 from controller.reconcile.failures.gpufailurerecord_shell import GpuFailureRecord
 from controller.reconcile.failures.gpufailures_shell import GpuFailureController
 from controller.reconcile.failures.holders_shell import Foretelling
+from controller.reconcile.failures.interruptioncounts_shell import FlavorInterruptions
 from controller.reconcile.failures.interruptions_shell import InterruptionController
 from controller.reconcile.failures.nodefailures_shell import FEATURES, NodeFailureController
 from controller.reconcile.failures.restartspromised_shell import RestartPromises
@@ -76,7 +77,7 @@ from controller.reconcile.repairs.repairs_shell import RepairController
 from controller.reconcile.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.reconcile.serving.reconcile_shell import ServingController
 from controller.scheduler.mirror.specs import System
-from controller.scheduler.model.config import VictimOrder
+from controller.scheduler.model.config import InterruptionRules, VictimOrder
 from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.topology.nodes import LEAVING
 from kube.client import Client, Selection
@@ -213,7 +214,7 @@ class TermControllers:
         if PROVISIONING_REQUESTS in self._feeds:
             yield "provisioning", self._after_loading(self._provisioning().run)
         if self._config.engine.extensions.leaving_nodes:
-            yield "leaving-nodes", self._after_loading(self._interruptions().run)
+            yield from self._interruptions()
         if self._config.engine.extensions.coming_nodes:
             yield "nodes-to-come", self._after_loading(self._placeholders().run)
 
@@ -367,17 +368,24 @@ class TermControllers:
         self._of_others.append(requests.hear)
         return requests
 
-    def _interruptions(self) -> InterruptionController:
-        interruptions = InterruptionController(
-            LEAVING | self._config.engine.extensions.leaving_taints,
+    def _interruptions(self) -> Iterator[NamedTask]:
+        """Yields what evicts for nodes that are taken away, and what counts them by flavor."""
+        beyond, clock = self._config.engine.extensions, self._clock
+        taints, rules = LEAVING | beyond.leaving_taints, beyond.interruptions or InterruptionRules(too_often=0.0)
+        count = self._counting.flavor_interrupted
+        flavors = FlavorInterruptions(rules, taints, self._writer.put, clock=clock, count=count)
+        leaving = InterruptionController(
+            taints,
             self._client,
             self._core.ledger,
             self._core.writes,
-            clock=self._clock,
+            clock=clock,
             tell=self._events.publish,
+            served=flavors.served,
         )
-        self._of_others.append(interruptions.hear)
-        return interruptions
+        self._of_others += [flavors.hear, leaving.hear]
+        yield "leaving-nodes", self._after_loading(leaving.run)
+        yield "interrupted-flavors", self._after_loading(flavors.run)
 
     def _placeholders(self) -> PlaceholderController:
         placeholders = PlaceholderController(

@@ -39,7 +39,7 @@ from controller.scheduler.quota.cells import NO_QUOTA, bounded
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.quotanode import QuotaNode
 from controller.scheduler.quota.shares import share
-from controller.scheduler.state.activity import flavors_without_nodes, is_nodeless
+from controller.scheduler.state.activity import flavors_without_nodes, interrupted_flavors, is_nodeless
 
 Json = dict[str, Any]
 POSITIONS: Final = 100
@@ -182,6 +182,7 @@ def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _
         "share": None if math.isinf(held.precise) else held.weighted,
         "state": queue_state(stop_policy, active=not (problems or node.in_cycle()), nodeless=nodeless),
         "problems": [*problems, *lacking.values()],
+        "interrupted": list(interrupted_flavors(state, engine.state.cluster).values()) if state is not None else [],
         "strategy": None if state is None else "StrictFIFO" if state.policies.strict_fifo else "BestEffortFIFO",
         "pending": counts.pending,
         "parked": counts.parked,

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 class InterruptionController:
     """``hear`` takes changes of nodes; ``run``, from when all Workloads are known, works until cancelled. ``tell``
-    records an Event: about what, type, reason, note.
+    records an Event: about what, type, reason, note. ``served`` hears of nodes that leave with pods of workloads.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class InterruptionController:
         *,
         clock: Clock,
         tell: Callable[[ObjectReference, str, str, str], None],
+        served: Callable[[str], None],
     ) -> None:
         self.interruptions = Interruptions(taints)
         self._client = client
@@ -54,6 +55,7 @@ class InterruptionController:
         self._writes = writes
         self._clock = clock
         self._tell = tell
+        self._served = served
         self._queue = WorkQueue[ObjectKey]("node that leaves", self.reconcile)
 
     def hear(self, observed: ObjectChange) -> None:
@@ -78,6 +80,7 @@ class InterruptionController:
             PODS, dict[str, Any], Selection(field_selector=f"spec.nodeName={key.name}")
         )
         concerned: dict[WorkloadKey, Kept] = {}
+        serves = False
         for raw in listed.items:
             try:
                 pod = decode(raw, Pod)
@@ -86,8 +89,11 @@ class InterruptionController:
                 continue
             named = workload_of(pod) if pod.status.phase not in ENDED_PHASES else None
             kept = self._ledger.current(named) if named is not None else None
+            serves |= kept is not None
             if kept is not None and runs(kept):
                 concerned[WorkloadKey(kept.workload.key)] = kept
+        if serves:
+            self._served(key.name)
         waits = [await self._evict(kept, key.name, sign) for kept in concerned.values()]
         if any(waits):
             raise NotYetError("workloads of it are being written")

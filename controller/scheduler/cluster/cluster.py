@@ -169,6 +169,10 @@ class Cluster:
             self._count_on(name)
         self.generation += 1
 
+    def restate_flavor(self, flavor: ResourceFlavor) -> None:
+        """Store a flavor of which nothing has changed that decides."""
+        self.flavors[FlavorName(flavor.metadata.name)] = flavor
+
     def remove_flavor(self, name: FlavorName) -> None:
         if self.flavors.pop(name, None) is not None:
             self.placement.remove_flavor(name)

@@ -156,6 +156,15 @@ class Consolidation(msgspec.Struct, frozen=True, kw_only=True):
     moves_per_hour: int = 30
 
 
+class InterruptionRules(msgspec.Struct, frozen=True, kw_only=True):
+    """When a flavor's nodes are taken away too often: more than ``too_often`` times for each day of a node, over
+    ``window_s``; 0: never.
+    """
+
+    window_s: float = 86400.0
+    too_often: float = 1.0
+
+
 class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """Features that Kueue does not have, one field for each. With all off the behaviour is Kueue's."""
 
@@ -202,6 +211,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """The time between SIGTERM and SIGKILL that pods may be given for a checkpoint, whatever their template says."""
     spot_labels: tuple[tuple[str, str], ...] = ()
     """Labels by which nodes are spot, beside those that are known of providers, each with its value."""
+    interruptions: InterruptionRules | None = None
+    """Flavors whose nodes are taken away too often are tried after the others; None: the order is that of the queue."""
     coming_nodes: bool = False
     """Nodes that a flavor's template says can come count: a workload that fits with them gets its quota, and waits."""
     fewest_pods_told: bool = False

@@ -11,6 +11,7 @@ from controller.objects.queues import LocalQueue
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.decisions.sentences import listed
 from controller.scheduler.model.resources import ClusterQueueName, FlavorName
+from controller.scheduler.quota.prices import interruption_rate, is_interrupted_often
 from controller.scheduler.quota.queuestate import QueueState
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
@@ -49,6 +50,20 @@ def flavors_without_nodes(state: QueueState, cluster: Cluster) -> dict[FlavorNam
     flavors = dict.fromkeys(flavor for group in state.groups for flavor in group.flavors)
     told = ((flavor, cluster.placement.lacks_nodes(flavor)) for flavor in flavors)
     return {flavor: pending.flavor_without_nodes(flavor, lacks) for flavor, lacks in told if lacks}
+
+
+def interrupted_flavors(state: QueueState, cluster: Cluster) -> dict[FlavorName, str]:
+    """Flavors of a queue whose nodes are taken away while they serve, with a sentence that says how often, and whether
+    other flavors are tried first for it.
+    """
+    found: dict[FlavorName, str] = {}
+    for group in state.groups if cluster.config.extensions.interruptions is not None else ():
+        for name in group.flavors:
+            flavor = cluster.flavors.get(name)
+            if rate := interruption_rate(flavor):
+                last = is_interrupted_often(flavor) and len(group.flavors) > 1
+                found[name] = (pending.flavor_comes_last if last else pending.flavor_interrupted)(name, f"{rate:g}")
+    return found
 
 
 def is_nodeless(state: QueueState, lacking: Collection[FlavorName]) -> bool:

@@ -11,7 +11,7 @@ from controller.objects.meta import KubernetesObject, epoch_s, is_true
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.scheduler.flavors.spot import words_of
 from controller.scheduler.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey, ResourceName
-from controller.scheduler.quota.prices import by_price, hourly_price, is_by_price
+from controller.scheduler.quota.prices import by_price, calm_first, hourly_price, is_by_price, is_interrupted_often
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.state.enginestate import EngineState
 from controller.scheduler.state.workloadevents import WorkloadEvents
@@ -22,8 +22,8 @@ class ClusterEvents:
     def __init__(self, state: EngineState, workloads: WorkloadEvents) -> None:
         self._state = state
         self._workloads = workloads
-        self._priced: dict[str, ClusterQueue] = {}
-        """The ClusterQueues whose flavors are tried by their prices, as they were given."""
+        self._ordered: dict[str, ClusterQueue] = {}
+        """The ClusterQueues whose flavors are tried in an order that the flavors decide, as they were given."""
         self._offered: set[FlavorName] = set()
         """Flavors whose users are noted to be woken. Valid while ``_offered_at`` equals the present counts: nothing
         else has happened since.
@@ -50,9 +50,7 @@ class ClusterEvents:
 
     def set_cluster_queue(self, given: ClusterQueue, now_s: float) -> None:
         state, name = self._state, ClusterQueueName(given.metadata.name)
-        given = state.calendars.through(given, now_s)
-        if state.config.extensions.priced_flavors:
-            given = self._by_price(given)
+        given = self._in_order(state.calendars.through(given, now_s), given)
         known = state.cluster.queues.get(name)
         going = given.metadata.deletion_timestamp is not None
         if known is not None and known.object.spec == given.spec and words_of(known.object) == words_of(given):
@@ -68,12 +66,20 @@ class ClusterEvents:
             state.wake_tree(old_root)
         state.touch()
 
-    def _by_price(self, given: ClusterQueue) -> ClusterQueue:
-        if not is_by_price(given):
-            self._priced.pop(given.metadata.name, None)
+    def _in_order(self, given: ClusterQueue, original: ClusterQueue) -> ClusterQueue:
+        """The queue with its flavors in the order in which they are tried now. The ``original`` is taken in again when
+        that changes: ``given`` has the quotas of a window of its calendar.
+        """
+        beyond, flavors = self._state.config.extensions, self._state.cluster.flavors
+        priced = beyond.priced_flavors and is_by_price(given)
+        calm = beyond.interruptions is not None and any(len(group.flavors) > 1 for group in given.spec.resource_groups)
+        if not (priced or calm):
+            self._ordered.pop(given.metadata.name, None)
             return given
-        self._priced[given.metadata.name] = given
-        return by_price(given, self._state.cluster.flavors)
+        self._ordered[given.metadata.name] = original
+        if priced:
+            given = by_price(given, flavors)
+        return calm_first(given, flavors) if calm else given
 
     def remove_cluster_queue(self, name: ClusterQueueName, now_s: float) -> None:
         state = self._state
@@ -82,7 +88,7 @@ class ClusterEvents:
             return
         parent = known.node.parent
         state.calendars.gone(ClusterQueue, name)
-        self._priced.pop(name, None)
+        self._ordered.pop(name, None)
         self._workloads.strand(name, state.cluster.remove_cluster_queue(name))
         state.activity.forget(name)
         state.queues.cluster_queue_changed(name, now_s)
@@ -149,12 +155,13 @@ class ClusterEvents:
     def set_flavor(self, given: ResourceFlavor, now_s: float) -> None:
         name = FlavorName(given.metadata.name)
         known = self._state.cluster.flavors.get(name)
-        priced = hourly_price(known) != hourly_price(given)
-        if known is not None and known.spec == given.spec and _template(known) == _template(given) and not priced:
+        moves = hourly_price(known) != hourly_price(given) or is_interrupted_often(known) != is_interrupted_often(given)
+        if known is not None and known.spec == given.spec and _template(known) == _template(given) and not moves:
+            self._state.cluster.restate_flavor(given)
             return
         self._state.cluster.offers += 1
         self._state.cluster.set_flavor(given)
-        for queue in tuple(self._priced.values()) if priced else ():
+        for queue in tuple(self._ordered.values()) if moves else ():
             self.set_cluster_queue(queue, now_s)
         self._wake_users(name)
 

@@ -196,7 +196,12 @@ PROVISIONING: Final = (
         kinds=_KINDS,
     ),
     Act("nodes come", (Failpoint.PLACEHOLDER, Failpoint.PLACEHOLDER_REMOVED), nodes_come, TESSERA),
-    Act("a node is taken away", (Failpoint.NODE_INTERRUPTED,), a_node_is_taken_away, TESSERA),
+    Act(
+        "a node is taken away",
+        (Failpoint.NODE_INTERRUPTED, Failpoint.INTERRUPTIONS_RECORDED),
+        a_node_is_taken_away,
+        TESSERA,
+    ),
     Act("a victim is told", (Failpoint.RESTART_FORETOLD,), a_victim_is_told, TESSERA),
     Act("a request for nodes fails", (Failpoint.CHECK_STATE,), a_request_fails, kinds=_KINDS),
     Act("a flavor is given up", (Failpoint.FLAVORS_GIVEN_UP,), a_flavor_is_given_up, TESSERA, _KINDS),

@@ -181,6 +181,8 @@ GIVEN: dict[str, Any] = {
     "tessera.page.prometheus.timeout": "5s",
     "tessera.leavingTaints[]": ["site.example/leaves"],
     "tessera.spot.maxGrace": "20m",
+    "tessera.spot.interruptionsWindow": "12h",
+    "tessera.spot.tooOften": 2.5,
     "tessera.spotLabels.*": {"site.example/lifecycle": "Ec2Spot"},
     "tessera.placeholderImage": "site.example/pause:1",
     "tessera.batchEvents": "1ms",

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from controller.cluster.watching.kinds import NODES, PODS
+from controller.cluster.watching.kinds import FLAVORS, NODES, PODS
 from controller.objects.core import Node
 from controller.objects.decode import decode
+from controller.reconcile.failures.interruptioncounts import read_record
 from controller.reconcile.failures.interruptions import Interruptions, notice_of
 from controller.scheduler.topology.nodes import LEAVING
+from inventory.api.names import INTERRUPTED_OFTEN, INTERRUPTION_RATE, INTERRUPTIONS
 from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage
@@ -126,3 +128,57 @@ async def test_a_taint_of_the_configuration_counts_too() -> None:
     async with scene(TESSERA + "  leavingTaints: [site.example/leaves]\n") as here:
         taint(here, "n1", "site.example/leaves")
         await eventually(lambda: here.condition("w", "Evicted") == "True/NodeInterrupted")
+
+
+# -- how often that is of a flavor -------------------------------------------------------------------------------------
+
+
+MADE = {"creationTimestamp": "2026-01-05T18:00:00Z"}
+
+
+def said(here: Stage) -> dict[str, str]:
+    """The annotations of the flavor that selects all nodes."""
+    found: dict[str, str] = here.server.get(FLAVORS, "default")["metadata"].get("annotations", {})
+    return found
+
+
+async def test_a_flavor_says_how_often_its_nodes_are_taken_away_and_an_idle_node_is_none() -> None:
+    async with scene() as here:
+        here.server.create(NODES, "idle", {"metadata": {}, "spec": {}, "status": {}})
+        taint(here, "idle", "karpenter.sh/disrupted")
+        taint(here, "n2", "karpenter.sh/disrupted")
+        await eventually(lambda: said(here).get(INTERRUPTION_RATE) == "1.00")
+        assert INTERRUPTED_OFTEN not in said(here)
+        here.server.merge(NODES, "n2", {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
+        here.server.delete(NODES, "n2")
+        taint(here, "n3", "karpenter.sh/disrupted")
+        await eventually(lambda: said(here).get(INTERRUPTED_OFTEN) == "2.00")
+        assert sum(n for n, _ in read_record(said(here)[INTERRUPTIONS]).steps.values()) == 2
+
+
+async def test_the_next_leader_counts_no_departure_again() -> None:
+    async with stage() as here:
+        here.queue(cpus=10)
+        for name in ("n1", "n2"):
+            here.server.create(NODES, name, {"metadata": MADE, "spec": {}, "status": {}})
+            here.workload(f"on-{name}")
+        async with here.controller(config(TESSERA), core_only=False):
+            await here.until_admitted("on-n1", "on-n2")
+            for name in ("n1", "n2"):
+                pod(here, f"on-{name}", name)
+            taint(here, "n1", "karpenter.sh/disrupted")
+            await eventually(lambda: INTERRUPTION_RATE in said(here))
+        async with here.controller(config(TESSERA), core_only=False):
+            taint(here, "n2", "karpenter.sh/disrupted")
+            await eventually(lambda: here.condition("on-n2", "Evicted") == "True/NodeInterrupted")
+            await eventually(lambda: "n2" in read_record(said(here)[INTERRUPTIONS]).counted)
+            assert sum(n for n, _ in read_record(said(here)[INTERRUPTIONS]).steps.values()) == 2
+            assert sorted(read_record(said(here)[INTERRUPTIONS]).counted) == ["n1", "n2"]
+
+
+async def test_under_kueues_policy_flavors_say_nothing() -> None:
+    async with scene(CONFIG) as here:
+        taint(here, "n2", "karpenter.sh/disrupted")
+        here.workload("later")
+        await here.until_admitted("later")
+        assert said(here) == {}

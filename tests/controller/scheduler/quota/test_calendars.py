@@ -13,8 +13,8 @@ from controller.objects.queues import ClusterQueue, Cohort, LocalQueue, Resource
 from controller.objects.workload import Workload
 from controller.scheduler.decisions.decisions import Admitted, Evicted
 from controller.scheduler.engine import Engine
-from controller.scheduler.model.config import EngineConfig, Extensions
-from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
+from controller.scheduler.model.config import EngineConfig, Extensions, InterruptionRules
+from controller.scheduler.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.calendar import calendar_of, overlaid
 
 GPUS = FlavorResource(FlavorName("a100"), ResourceName("nvidia.com/gpu"))
@@ -157,3 +157,24 @@ def test_the_quota_is_at_any_time_that_of_the_object_and_its_open_windows(
         assert engine.state.cluster.queues["cq"].object.spec == wanted  # type: ignore[index]
         wakes_s = engine.next_wakeup_s()
         assert wakes_s is None or wakes_s > now_s
+
+
+def test_a_flavor_that_is_marked_within_a_window_leaves_the_quotas_of_the_day_as_they_were() -> None:
+    """The order of the flavors is made anew then, from the queue as it was given."""
+    two = [{**groups("2")[0]["flavors"][0], "name": name} for name in ("a100", "calm")]
+    whole = {"resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": two}], "namespaceSelector": {}}
+    given = decode({"metadata": metadata("cq", NIGHTS), "spec": whole}, ClusterQueue)
+    engine = Engine(EngineConfig(extensions=Extensions(interruptions=InterruptionRules())))
+    marks = {"tessera.dev/interrupted-often": "2.00"}
+    for name in ("a100", "calm"):
+        engine.put(decode({"metadata": {"name": name}, "spec": {}}, ResourceFlavor), DAY_S)
+    engine.put(given, DAY_S)
+    assert made(engine, NIGHT_S) == []
+    state = engine.state.cluster.queues[ClusterQueueName("cq")]
+    assert state.node.cells[GPUS].subtree_quota == 8
+    engine.put(decode({"metadata": {"name": "a100", "annotations": marks}, "spec": {}}, ResourceFlavor), NIGHT_S + 60)
+    assert [group.flavors for group in state.groups] == [("calm", "a100")]
+    assert state.node.cells[GPUS].subtree_quota == 8
+    assert made(engine, MORNING_S) == []
+    assert state.node.cells[GPUS].subtree_quota == 2
+    assert [group.flavors for group in state.groups] == [("calm", "a100")]

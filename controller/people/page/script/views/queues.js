@@ -78,6 +78,7 @@ function one(page, row) {
   const holders = page.known.holders.filter((each) => each.queue === row.name);
   return html`<p class="crumbs">${link(["queues"], {}, "Queues")}${cohortsAbove(row, page.known.tree).map((name) => html` › ${name}`)} ${badge(kind, word)}</p>
     ${(row.problems ?? []).map((problem) => html`<p class="note warn">${problem}</p>`)}
+    ${(row.interrupted ?? []).map((each) => html`<p class="note">${each}</p>`)}
     ${row.calendar ? html`<p class="note">${said(row.calendar.sentence)}</p>` : nothing}
     <dl class="figures">
       ${figure("Running", running(row), row.admittedWithoutPods ? withoutPods(row) : plural(row.reserving, "workload holds", "workloads hold") + " quota")}

@@ -93,6 +93,13 @@ def test_a_drain_that_is_no_time_is_refused_with_its_place(tmp_path: Path) -> No
     assert "node.yaml:" in result.stderr
 
 
+def test_after_its_second_interruption_a_flavor_is_tried_last() -> None:
+    found = simulated("interrupted", "fleet-interrupted")
+    got = [(entry["t"], entry["flavors"]["main"]) for entry in found["timeline"] if entry["event"] == "Admitted"]
+    flavors = ("spot", "spot", "on-demand", "on-demand")
+    assert got == [(t, {"nvidia.com/gpu": name}) for t, name in zip((120, 1920, 3900, 11100), flavors, strict=True)]
+
+
 def test_an_interrupted_gang_goes_on_from_its_checkpoint_on_demand() -> None:
     found = simulated("spot", "fleet-spot")
     assert told(found) == [

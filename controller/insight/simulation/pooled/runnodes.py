@@ -13,6 +13,7 @@ import msgspec
 
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.pooled.implied import in_phase
+from controller.insight.simulation.pooled.interruptedflavors import InterruptedFlavors
 from controller.insight.simulation.pools.nodepools import Hit, NodePhase, NodePools
 from controller.messages import statuses as words
 from controller.messages.spans import exact
@@ -20,6 +21,7 @@ from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.placeencoding import HOSTNAME_LABEL, decode
+from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import AdmissionCheckState, Workload
 from controller.scheduler.decisions import reasons, status
 from controller.scheduler.engine import Engine
@@ -56,6 +58,7 @@ class RunNodes:
         """Nodes that the engine does not know now."""
         pooled = {name for pool in self._fleet.pools for name in pool.nodes}
         self.pools = NodePools(self._fleet, self._nodes.keys() - pooled, scenario.base_s)
+        self._interrupted = InterruptedFlavors(engine, (each for each in counted if isinstance(each, ResourceFlavor)))
 
     def keeps(self, given: KubernetesObject) -> bool:
         """Whether the object is a Node that only ``show`` puts into the engine."""
@@ -65,6 +68,7 @@ class RunNodes:
         """Tells the engine of all nodes whose phase has changed."""
         for name in self.pools.changed():
             phase = self.pools.phase(name)
+            self._interrupted.shown(self._nodes[name], phase, now_s)
             if phase is NodePhase.CLOSED:
                 self._gone.add(name)
                 self._engine.drop(Node, "", name, now_s)
@@ -109,6 +113,7 @@ class RunNodes:
     def validate(self, now_s: float) -> None:
         """Recomputes all that is kept twice. AssertionError for a difference."""
         self.pools.validate(now_s)
+        self._interrupted.validate()
 
     def awaits(self, key: WorkloadKey) -> bool:
         """Whether the workload holds quota and does not start yet."""
@@ -152,6 +157,7 @@ class RunNodes:
     def interrupted(self, now_s: float) -> list[tuple[WorkloadKey, float, str]]:
         """Begins the interruptions that are due: each workload to be evicted, the seconds of notice, and why."""
         hits = self.pools.interrupt(now_s)
+        self._interrupted.interrupted((name for hit in hits for name in hit.nodes), now_s)
         self.show(now_s)
         told = {hit.key: (hit.key, hit.interruption.notice_s, _why(hit, "the workload")) for hit in hits}
         for hit in hits:
@@ -167,6 +173,7 @@ class RunNodes:
         """Nodes come and go that are due by now. Returns the workloads that start for it, minimums first."""
         ready = self.pools.advance(now_s)
         self.show(now_s)
+        self._interrupted.tell(now_s)
         above = [each for key in ready for each in self._above(key)]
         return [key for key in dict.fromkeys((*ready, *above)) if not self.awaits(key)]
 

@@ -28,7 +28,7 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.controlplane import KWOK_ANNOTATION
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_OF, PROVISION_TIMEOUT
+from inventory.api.names import INTERRUPTED_OFTEN, INTERRUPTIONS, NODE_TEMPLATE, PLACEHOLDER_OF, PROVISION_TIMEOUT
 from kube.errors import ConflictError
 from tests.support.e2e import queuelab
 from tests.support.e2e.queuelab import ALONE, CHART, NAMESPACE, Json, QueueLab, install, lab, until
@@ -72,12 +72,13 @@ def node(pool: str, number: int) -> Json:
 
 
 async def furnish(scene: QueueLab, name: str, *pools: str, limit: str = "15m", most: int = 4) -> None:
-    """A queue of flavors of which no node is there, in this order."""
+    """A queue of flavors of which no node is there, in this order. ``most``: that can come; 0: none does by itself."""
     await scene.share(NAMESPACES, "team")
     await scene.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": HOST}]})
     template = json.dumps({"allocatable": {"cpu": "1"}, "max": most, "after": "1s"})
     for pool in pools:
-        meta = {"name": pool, "annotations": {NODE_TEMPLATE: template, PROVISION_TIMEOUT: limit}}
+        notes = {NODE_TEMPLATE: template, PROVISION_TIMEOUT: limit} if most else {}
+        meta = {"name": pool, "annotations": notes}
         body = {"apiVersion": FLAVORS.api_version, "kind": FLAVORS.kind, "metadata": meta}
         spec = {"nodeLabels": {"pool": pool}, "topologyName": "hosts"}
         await scene.client.create(FLAVORS, {**body, "spec": spec}, dict[str, Any])
@@ -179,6 +180,60 @@ async def test_wherever_the_controller_dies_each_gang_runs_and_no_placeholder_is
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     cluster.kubectl("delete", "nodes", "-l", "pool", "--wait=false")
+
+
+NOTICE = "aws-node-termination-handler/spot-itn"
+
+
+async def test_a_flavor_whose_nodes_are_taken_away_often_is_tried_last_and_by_the_next_leader_too(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with lab(cluster, LIMIT) as scene:
+        with scene.controllers(tmp_path, "one", flags=ALONE) as (controller,):
+            await furnish(scene, "fifth", "often", "calm", most=0)
+            for pool in ("often", "calm"):
+                for number in (1, 2):
+                    await scene.client.create(NODES, node(pool, number), dict[str, Any])
+            await scene.job("gang", "fifth", pods=2)
+            await until(lambda: ready(scene, "gang", 2), "the gang runs")
+            assert await hosts(scene, "gang") == {"often-1", "often-2"}
+            cluster.kubectl("taint", "nodes", "-l", "pool=often", f"{NOTICE}=event-1:NoSchedule")
+            await until(lambda: flavor_given(scene, "gang") == "calm", "the gang goes on beside it")
+            await until(lambda: ready(scene, "gang", 2), "it runs there")
+            assert (
+                scene.watcher.of_job("gang")["status"]["schedulingStats"]["evictions"][0]["reason"] == "NodeInterrupted"
+            )
+            await until(lambda: INTERRUPTED_OFTEN in notes_of(cluster, "often"), "two in a node-day are too often")
+            cluster.kubectl("taint", "nodes", "-l", "pool=often", f"{NOTICE}-")
+            scene.finish("gang")
+            await until(lambda: scene.complete("gang"), "the gang ends")
+            await scene.job("later", "fifth")
+            await until(lambda: ready(scene, "later", 1), "the next job runs")
+            assert flavor_given(scene, "later") == "calm", "all nodes are free again"
+            counted = notes_of(cluster, "often")
+            controller.kill()
+            controller.start()
+            await scene.job("after", "fifth")
+            await until(lambda: ready(scene, "after", 1), "a job of the next leader runs")
+            assert flavor_given(scene, "after") == "calm", "it knows what the one before has counted"
+            await scene.job("third", "fifth")
+            await until(lambda: ready(scene, "third", 1), "calm is full")
+            assert flavor_given(scene, "third") == "often", "it is the last one, and taken all the same"
+            assert notes_of(cluster, "often")[INTERRUPTIONS] == counted[INTERRUPTIONS]
+            assert INTERRUPTIONS not in notes_of(cluster, "calm")
+            await scene.clean()
+    cluster.kubectl("delete", "nodes", "-l", "pool", "--wait=false")
+
+
+def flavor_given(scene: QueueLab, name: str) -> str:
+    admitted = scene.watcher.of_job(name).get("status", {}).get("admission") or {}
+    return next((str(each["flavors"]["cpu"]) for each in admitted.get("podSetAssignments", [])), "")
+
+
+def notes_of(cluster: Cluster, flavor: str) -> dict[str, str]:
+    found = json.loads(cluster.kubectl("get", "resourceflavors.kueue.x-k8s.io", flavor, "-o", "json"))
+    notes: dict[str, str] = found["metadata"].get("annotations", {})
+    return notes
 
 
 async def test_the_example_provokes_its_nodes(cluster: Cluster, tmp_path: Path) -> None:

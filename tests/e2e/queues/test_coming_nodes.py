@@ -275,6 +275,11 @@ async def test_pods_of_a_queue_are_marked_as_they_are_created(cluster: Cluster) 
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     }
     assert pod["spec"]["terminationGracePeriodSeconds"] == 90
+    less = (*switch, "--set", "controller.config.tessera.spot.maxGrace=1m")
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-marks-policy", *less))
+    await until(
+        lambda: made(labels, grace)["spec"]["terminationGracePeriodSeconds"] == 60, "pods get no more than that"
+    )
     own = {"karpenter.sh/do-not-disrupt": "8h"}
     assert made(labels, own)["metadata"]["annotations"] == own
     assert "annotations" not in made({"app": "web"}, {})["metadata"]

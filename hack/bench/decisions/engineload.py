@@ -15,7 +15,14 @@ from controller.objects.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from controller.objects.workload import Workload
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.config import BackfillPolicy as BackfillMode
-from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
+from controller.scheduler.model.config import (
+    EngineConfig,
+    Extensions,
+    FairSharing,
+    InterruptionRules,
+    MinimumRuntime,
+    VictimOrder,
+)
 
 NOW_S: Final = 1_800_000_000.0
 
@@ -32,6 +39,7 @@ POLICIES: Final = {
             backfill=BackfillMode.CONSERVATIVE,
             victim_order=VictimOrder.LEAST_LOST,
             quota_from_capacity=True,
+            interruptions=InterruptionRules(),
         )
     ),
     "kueue, fair sharing": EngineConfig(fair_sharing=FairSharing()),

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from controller.objects.decode import GpuNode, decode
-from controller.objects.queues import ClusterQueue, Cohort
+from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor
 from controller.scheduler.model.resources import ClusterQueueName
 from inventory.api.gpunode import GrantEntry, Health, RepairEntry
-from inventory.api.names import QUOTA_CALENDAR
+from inventory.api.names import INTERRUPTION_RATE, QUOTA_CALENDAR
 from tests.support.page.browser import TREE, Browser, chromium
 from tests.support.page.objects import GPU, NOW, workload
 from tests.support.page.pictures import picture
@@ -438,6 +438,25 @@ def test_a_queue_says_which_window_of_its_calendar_holds_until_when_and_which_co
         assert marked["science"] == later
         assert marked["research"] == f"{now}. {later}"
         assert "production" not in marked, "it is in another cohort"
+        assert window.errors() == []
+
+
+def test_a_queue_says_how_often_the_nodes_of_its_flavors_are_taken_away(window: Browser) -> None:
+    state = made(nodes=8, workloads=30)
+    spec = {"nodeLabels": {"gpu": "yes"}, "topologyName": "dc"}
+
+    def mark(to: State, **notes: str) -> None:
+        to.engine.put(decode({"metadata": {"name": "h100", "annotations": notes}, "spec": spec}, ResourceFlavor), NOW)
+        to.settle()
+
+    with StandIn(state).running() as server:
+        window.errors()
+        window.open(f"{server.url}#/queues/research")
+        window.until_text("May borrow")
+        assert "taken away" not in window.text()
+        server.change(lambda to: mark(to, **{INTERRUPTION_RATE: "0.40"}))
+        window.until_text("Nodes of flavor h100 are taken away 0.4 times per node-day")
+        assert window.violations() == []
         assert window.errors() == []
 
 

@@ -1,5 +1,6 @@
 """Histories of what random worlds of Kueue left out: several second passes in one cycle, elastic slices, variants of
-one job, LimitRanges and transformed requests, all of it beside preemption on shared nodes.
+one job, LimitRanges, transformed requests and flavors that change their order, all of it beside preemption on shared
+nodes.
 
 After every cycle the engine recomputes its sums, and the objects as they were written must add up: no node and no
 cohort is given away twice, nobody is charged for anything but what its pods ask, and of the variants of a job one runs.
@@ -21,10 +22,11 @@ from controller.objects.placeencoding import decode as decode_places
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import UnhealthyNode, Workload
 from controller.scheduler.decisions.decisions import Admitted, Evicted, SliceReplaced
-from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing
+from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing, InterruptionRules
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.podrequests import RequestRules, Transformation
 from controller.scheduler.model.resources import WorkloadKey
+from inventory.api.names import INTERRUPTED_OFTEN
 from tests.support.engine.contention import ASKS, Arrival, Leaving, on_nodes
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
 
@@ -171,6 +173,19 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Marked:
+    """A flavor's nodes are taken away too often, or not any more: another flavor is tried first."""
+
+    name: str
+    often: bool
+
+    def __call__(self, world: World) -> None:
+        made = flavor(self.name)
+        notes = {INTERRUPTED_OFTEN: "2.00"} if self.often else {}
+        world.put(msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=notes)))
+
+
+@dataclass(frozen=True)
 class Refused:
     """One cycle in which writes of one kind fail."""
 
@@ -199,6 +214,7 @@ def _acts() -> st.SearchStrategy[list[Act]]:
         st.builds(Resize, small, st.integers(1, 5)),
         st.builds(Variants, st.integers(1, 2), st.sampled_from(("gpu", "vgpu", None))),
         st.builds(Limit, st.integers(1, 2), st.integers(1, 3)),
+        st.builds(Marked, st.sampled_from(("best", "good")), st.booleans()),
         st.builds(Leaving, st.sampled_from(("stop", "stop", "finish", "delete")), small),
         st.builds(Refused, st.sampled_from((Admitted, Evicted, SliceReplaced))),
         st.sampled_from((World.cycle, World.settle)),
@@ -236,7 +252,7 @@ def configs(draw: st.DrawFn) -> EngineConfig:
         gates=FeatureGates({**GATES, "TASFailedNodeReplacementFailFast": draw(st.booleans())}),
         fair_sharing=draw(st.sampled_from((None, FairSharing()))),
         request_rules=RequestRules(transformations=[doubled]),
-        extensions=Extensions(reserve_for_preemptor=draw(st.booleans())),
+        extensions=Extensions(reserve_for_preemptor=draw(st.booleans()), interruptions=InterruptionRules()),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import FLAVORS, NODES
-from controller.cluster.writing.workloadwrites import Stamped
+from controller.cluster.writing.stampedwrites import Stamped
 from controller.objects.core import Node
 from controller.objects.meta import ObjectMeta, epoch_s
 from controller.objects.queues import ResourceFlavor

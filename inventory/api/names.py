@@ -66,6 +66,10 @@ SPOT: Final = "tessera.dev/spot"
 """
 ON_DEMAND_FLOOR: Final = "tessera.dev/on-demand-floor"
 """An annotation of a ClusterQueue or LocalQueue: the part of its GPUs that stays on demand, such as ``25%``."""
+KEPT_OFF: Final = "tessera.dev/kept-off"
+"""An annotation of a pod, written by a start alone: ``spot`` if the pod is for no spot node. The chart's policy gives
+the pod its node affinity as it is created.
+"""
 OF_SIMULATED_JOBS: Final = (ARRIVAL, RUNTIME, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST, SPOT)
 """Annotations of a job that say how it behaves in a simulation; each pod that is queued by itself has them too."""
 JOINING: Final = "tessera.dev/joining"

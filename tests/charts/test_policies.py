@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from controller.foreign.rules.fractions import ASKS, PATCH, VARIABLES, WHOLE
+from controller.objects.core import SPOT_LABELS
 from inventory.api.names import GPU_PERCENT, MARKED, PLACEMENT, POD_GROUP
 from tests.support.controller.celpolicies import evaluated, patched, rewritten
 
@@ -44,6 +45,7 @@ def test_what_is_compiled_before_1_36_has_no_function_that_1_30_does_not_know() 
     rules = yaml.safe_load(re.sub(r"\{\{-?.*?-?\}\}", "", texts.pop("_foreignrules.tpl")))
     patch = rules["fractions"].pop("patch")
     assert NEWER.search(patch), "of a MutatingAdmissionPolicy"
+    assert NEWER.search(texts.pop("pod-capacity-policy.yaml")), "of another"
     texts["_foreignrules.tpl"] = str(rules)
     found = {name: NEWER.findall(text) for name, text in texts.items()}
     assert not {name: calls for name, calls in found.items() if calls}
@@ -367,3 +369,11 @@ def test_a_pod_has_the_time_that_its_checkpoint_needs(asked: str, has: int | Non
     spec = {} if has is None else {"terminationGracePeriodSeconds": has}
     found = marked(queued({"tessera.dev/checkpoint-grace": asked}, **spec))
     assert found["spec"].get("terminationGracePeriodSeconds") == gets
+
+
+def test_the_chart_knows_the_controllers_labels_of_spot_nodes() -> None:
+    """Which pods get them a real API server shows."""
+    text = (TEMPLATES / "_pods.tpl").read_text()
+    (listed,) = re.findall(r"\$labels := dict ([^}]*?) -}}", text)
+    words = re.findall(r'"([^"]*)"', listed)
+    assert dict(zip(words[::2], words[1::2], strict=True)) == SPOT_LABELS

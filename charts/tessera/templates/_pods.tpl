@@ -17,6 +17,20 @@
 {{- eq "tessera" (dig "policy" .Values.controller.policy (dig "tessera" dict .Values.controller.config)) -}}
 {{- end -}}
 
+{{- /* Expressions, in CEL, that no spot node meets: the table of the controller, and the configuration's own labels. */ -}}
+{{- define "tessera.offSpot" -}}
+{{- $labels := dict "karpenter.sh/capacity-type" "spot" "cloud.google.com/gke-spot" "true" "cloud.google.com/gke-preemptible" "true" "eks.amazonaws.com/capacityType" "SPOT" "kubernetes.azure.com/scalesetpriority" "spot" -}}
+{{- $more := dig "spotLabels" dict (dig "tessera" dict .Values.controller.config) -}}
+{{- $values := dict -}}
+{{- range $key, $value := $labels -}}{{- $_ := set $values $key (list $value) -}}{{- end -}}
+{{- range $key, $value := $more -}}{{- $_ := set $values $key (append (get $values $key | default list) ($value | toString) | uniq) -}}{{- end -}}
+{{- $all := list -}}
+{{- range $key, $these := $values -}}
+{{- $all = append $all (printf "{'key': dyn(%s), 'operator': dyn('NotIn'), 'values': dyn(%s)}" ($key | toJson) ($these | toJson)) -}}
+{{- end -}}
+[{{ join ", " $all }}]
+{{- end -}}
+
 {{- /* The most seconds between SIGTERM and its end that a pod gets for its checkpoint: the configuration's, else the value
 from before that, else ten minutes. */ -}}
 {{- define "tessera.maxGrace" -}}

@@ -10,6 +10,7 @@ from controller.insight.bargaining.kept import KeptRequest
 from controller.insight.bargaining.life import State
 from controller.insight.bargaining.wishes import POD_SET, Wish
 from controller.jobs.framework import names
+from controller.jobs.framework.offspot import off_spot
 from controller.jobs.framework.podsets import FlavorMissingError, PodSetInfo, SeenWorkload, StartConflictError
 from controller.jobs.framework.podview import SeenPod
 from controller.jobs.framework.raw import JobError, Json
@@ -21,6 +22,7 @@ from controller.reconcile.pods.actions import DeletePod, PatchPod
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.start import infos_by_set, start_patch
 from controller.scheduler.engine import Engine
+from controller.scheduler.flavors.spot import never_spot
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import GRANTED_UNITS
 from kube.objects import ObjectReference
@@ -90,7 +92,9 @@ class GrantedPods:
         )
         found = inside(grant, mine, now_s)
         try:
-            info = infos_by_set(workload, self._cluster, self._engine.state.config.gates)[POD_SET]
+            config = self._engine.state.config
+            off = off_spot(never_spot(config.extensions)) if self._cluster.is_off_spot(workload.typed) else ()
+            info = infos_by_set(workload, self._cluster, config.gates, off)[POD_SET]
             patches = [_patch(each, info, admission) for each in found.start]
         except (FlavorMissingError, StartConflictError, KeyError) as error:
             self._wait([(each.pod, f"{error}") for each in found.start], kept)

@@ -21,7 +21,7 @@ from controller.objects.workload import PodSet, PodSetAssignment, Workload, admi
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.model.workload import is_growth
-from inventory.api.names import ABOVE_MINIMUM_OF, CHECKPOINT_GRACE, CLAIM_DEVICES, POD_GROUP, YIELD
+from inventory.api.names import ABOVE_MINIMUM_OF, CHECKPOINT_GRACE, CLAIM_DEVICES, KEPT_OFF, POD_GROUP, YIELD
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
 OWN_ANNOTATIONS: Final = (names.WORKLOAD, names.SLICE_NAME)
@@ -164,6 +164,8 @@ class PodSetInfo(Struct, frozen=True, kw_only=True):
     scheduling_gates: tuple[str, ...] = ()
     own_labels: dict[str, str] = msgspec.field(default_factory=dict)
     own_annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    off: tuple[Json, ...] = ()
+    """Expressions of the nodes that the pods are kept to; templates say so by an annotation of ``own_annotations``."""
 
 
 class StartConflictError(Exception):
@@ -225,10 +227,11 @@ def infos(
     claims: Callable[[str], str] = no_claim_plan,
     gates: FeatureGates | None = None,
     group: str = "",
+    off: tuple[Json, ...] = (),
 ) -> tuple[PodSetInfo, ...]:
     """The changes to each pod set of an admitted workload at its start. ``grows``: the workload is the minimum of its
     job. ``claims``: by pod set the annotation with the devices for its claims, see ``claimplan``. ``group``: the
-    PodGroup of this start; empty for none.
+    PodGroup of this start; empty for none. ``off``: see ``PodSetInfo``.
 
     Raises FlavorMissingError, and StartConflictError if flavors or admission checks contradict each other.
     """
@@ -250,11 +253,12 @@ def infos(
         )
         for assignment in admission.pod_set_assignments
     )
-    return tuple(_in_group(info, group) if group else info for info in pod_set_infos)
+    more = {**({POD_GROUP: group} if group else {}), **({KEPT_OFF: "spot"} if off else {})}
+    return tuple(_with_more(info, more, off) if more else info for info in pod_set_infos)
 
 
-def _in_group(info: PodSetInfo, group: str) -> PodSetInfo:
-    return msgspec.structs.replace(info, own_annotations={**info.own_annotations, POD_GROUP: group})
+def _with_more(info: PodSetInfo, more: Mapping[str, str], off: tuple[Json, ...]) -> PodSetInfo:
+    return msgspec.structs.replace(info, own_annotations={**info.own_annotations, **more}, off=off)
 
 
 def _info(

@@ -13,6 +13,7 @@ from controller.jobs.framework.tiers import Tiers
 from controller.objects.meta import LabelSelector, OwnerReference
 from controller.objects.nativegroups import NativeGroup
 from controller.objects.queues import ResourceFlavor
+from controller.objects.workload import Workload
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.claimplan import ClaimPlan
@@ -43,6 +44,10 @@ def has_not_ended(_namespace: str, _job: OwnerReference) -> bool:
     return False
 
 
+def takes_spot(_workload: Workload) -> bool:
+    return False
+
+
 def has_no_workload(_uid: str) -> bool:
     return False
 
@@ -64,6 +69,8 @@ class JobSettings:
     injected: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     tiers: Tiers = ()
     gates: FeatureGates = field(default_factory=FeatureGates)
+    off_spot: tuple[Json, ...] = ()
+    """Expressions that no spot node meets, see ``offspot``; none where no job keeps off them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +98,8 @@ class ClusterObjects:
     """Whether a Workload names the object with this uid as its controller."""
     device_plan: DevicePlan = no_plan
     claim_devices: ClaimDevices = no_claim_devices
+    is_off_spot: Callable[[Workload], bool] = takes_spot
+    """Whether the workload, or its queues, want no spot node for it."""
     look: Look = no_objects
     """Returns objects that kinds of jobs read, see ``JobKind.reads``."""
 
@@ -121,3 +130,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[NativeGroup, ...] | None = None
     controlled: tuple[NativeGroup, ...] = ()
     named: Mapping[str, NativeGroup | None] = msgspec.field(default_factory=dict)
+
+
+def kept_off_spot(settings: JobSettings, cluster: ClusterObjects, workload: Workload) -> tuple[Json, ...]:
+    """Expressions of the nodes that the workload's pods are kept to at their start; none where all are open to them."""
+    return settings.off_spot if settings.off_spot and cluster.is_off_spot(workload) else ()

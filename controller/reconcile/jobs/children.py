@@ -19,6 +19,7 @@ from controller.jobs.framework.podsets import (
     StartConflictError,
     infos,
 )
+from controller.jobs.framework.settings import kept_off_spot
 from controller.jobs.framework.steps import event
 from controller.messages import jobs as words
 
@@ -40,7 +41,9 @@ def beside_its_owner(context: Context, charge: Charge) -> list[Action]:
     if isinstance(dealt, Beyond) or not suspended:
         return []
     try:
-        found = infos(charge.workload.typed, context.cluster.flavor, elastic=False, gates=context.settings.gates)
+        off = kept_off_spot(context.settings, context.cluster, charge.workload.typed)
+        gates = context.settings.gates
+        found = infos(charge.workload.typed, context.cluster.flavor, elastic=False, gates=gates, off=off)
         given = {info.name: info for info in found}
         own = tuple(_info(given[name], each) for name, each in zip(dealt.pod_sets, sets, strict=True))
         patches = kind.start(job, _as_workload(context, sets), own)

@@ -39,7 +39,7 @@ from controller.jobs.framework.marks import (
 )
 from controller.jobs.framework.podsets import FlavorMissingError, SeenWorkload, StartConflictError, infos
 from controller.jobs.framework.raw import JobError, PriorityClassMissingError, text
-from controller.jobs.framework.settings import ClusterObjects, JobSettings, Observed
+from controller.jobs.framework.settings import ClusterObjects, JobSettings, Observed, kept_off_spot
 from controller.jobs.framework.steps import (
     delete,
     event,
@@ -421,6 +421,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
             gates=context.settings.gates,
             claims=lambda name: claimplan.written(context.cluster.claim_devices(WorkloadKey(workload.typed.key), name)),
             group=group,
+            off=kept_off_spot(context.settings, context.cluster, workload.typed),
         )
         patches = context.kind.start(context.job, workload, given)
     except StartConflictError as conflict:

@@ -5,8 +5,16 @@ from typing import Any, Final
 
 from controller.cluster.config.settings import ControllerConfig, Policy
 from controller.cluster.watching.feeds import Feeds
-from controller.cluster.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, WORKLOAD_CLASSES
+from controller.cluster.watching.kinds import (
+    CLUSTER_QUEUES,
+    FLAVORS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    POD_CLASSES,
+    WORKLOAD_CLASSES,
+)
 from controller.jobs.framework.kind import ObjectKind
+from controller.jobs.framework.offspot import off_spot
 from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.settings import (
     ClaimDevices,
@@ -18,7 +26,9 @@ from controller.jobs.framework.settings import (
     no_plan,
 )
 from controller.objects.meta import LabelSelector, OwnerReference
+from controller.objects.workload import Workload
 from controller.reconcile.jobshell.watched import JobKinds, read_kinds
+from controller.scheduler.flavors.spot import NEVER, never_spot, word_of
 from controller.scheduler.mirror.forest import FLAVOR, UNPLACED
 from kube.reading.entries import ObjectKey
 from kube.resources import Resource
@@ -38,6 +48,7 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
         injected=config.injected,
         tiers=config.tiers,
         gates=config.engine.gates,
+        off_spot=off_spot(never_spot(config.engine.extensions)),
     )
 
 
@@ -105,8 +116,18 @@ def cluster_objects(
         may_be_spare=may_be_spare,
         device_plan=device_plan,
         claim_devices=claim_devices,
+        is_off_spot=lambda workload: _is_off_spot(feeds, workload),
         look=look,
     )
+
+
+def _is_off_spot(feeds: Feeds, workload: Workload) -> bool:
+    key = ObjectKey(workload.metadata.namespace, workload.spec.queue_name)
+    local = None if (entry := feeds[LOCAL_QUEUES].get(key)) is None else entry.object
+    admission = workload.status.admission
+    name = admission.cluster_queue if admission is not None else "" if local is None else local.spec.cluster_queue
+    queue = None if (found := feeds[CLUSTER_QUEUES].get(ObjectKey("", name))) is None else found.object
+    return word_of(workload, local, queue) == NEVER
 
 
 def default_priority(feeds: Feeds) -> int:

@@ -6,6 +6,7 @@ from controller.jobs.framework.actions import AwaitOwner
 from controller.jobs.framework.charge import Beyond, Charge, asked, deal, group_kind, makes
 from controller.jobs.framework.marks import controller_of
 from controller.jobs.framework.names import POD_SET
+from controller.jobs.framework.offspot import kept_off
 from controller.jobs.framework.podsets import (
     FlavorMissingError,
     PodSetInfo,
@@ -15,16 +16,15 @@ from controller.jobs.framework.podsets import (
     typed_template,
 )
 from controller.jobs.framework.podview import SeenPod
-from controller.jobs.framework.raw import Json
-from controller.jobs.framework.settings import ClusterObjects
+from controller.jobs.framework.raw import Json, mapping
+from controller.jobs.framework.settings import ClusterObjects, JobSettings, kept_off_spot
 from controller.messages import jobs as words
 from controller.reconcile.pods.actions import PatchPod, PodAction
 from controller.reconcile.pods.start import infos_by_set, released
-from controller.scheduler.model.gates import FeatureGates
 
 
 def within_the_charge(
-    pods: tuple[SeenPod, ...], charge: Charge, cluster: ClusterObjects, gates: FeatureGates
+    pods: tuple[SeenPod, ...], charge: Charge, cluster: ClusterObjects, settings: JobSettings
 ) -> list[PodAction]:
     """Actions that ungate waiting pods from the oldest on, as far as they are charged for. Raises JobError."""
     actions: list[PodAction] = []
@@ -40,7 +40,8 @@ def within_the_charge(
             return [*actions, AwaitOwner(message=dealt.sentence)]
         (name,) = dealt.pod_sets
         try:
-            body = _started(pod, infos_by_set(charge.workload, cluster, gates)[name])
+            off = kept_off_spot(settings, cluster, charge.workload.typed)
+            body = _started(pod, infos_by_set(charge.workload, cluster, settings.gates, off)[name])
         except StartConflictError as conflict:
             return [*actions, AwaitOwner(message=f"The pod cannot start: {conflict}")]
         except FlavorMissingError as missing:
@@ -61,4 +62,7 @@ def _started(pod: SeenPod, info: PodSetInfo) -> Json:
     patch, freed = template_patch(now, wanted), released(pod)
     metadata = {**patch.get("metadata", {}), **freed["metadata"]}
     metadata["labels"] = {**patch.get("metadata", {}).get("labels", {}), **freed["metadata"]["labels"]}
-    return {"metadata": metadata, "spec": {**patch.get("spec", {}), **freed.get("spec", {})}}
+    spec = {**patch.get("spec", {}), **freed.get("spec", {})}
+    if info.off:
+        spec["affinity"] = kept_off(mapping(now, "spec", "affinity"), info.off)
+    return {"metadata": metadata, "spec": spec}

@@ -41,7 +41,7 @@ from controller.jobs.framework.podsets import (
 )
 from controller.jobs.framework.podview import GroupName, SeenPod, key_of
 from controller.jobs.framework.raw import JobError, Json, shown, text
-from controller.jobs.framework.settings import ClusterObjects, JobSettings
+from controller.jobs.framework.settings import ClusterObjects, JobSettings, kept_off_spot
 from controller.jobs.framework.steps import event, finish, flavor_missing, not_startable, refuse, update
 from controller.messages import jobs as words
 from controller.objects.meta import find_condition, is_true
@@ -130,7 +130,7 @@ def _owned(
         was_above = own is not None and ABOVE_MINIMUM_OF in own.typed.metadata.annotations and is_of_pods(own, pods)
         left = dropped(own) if own is not None and was_above else []
         if free and seen.charge is not None:
-            return [*left, *within_the_charge(pods, seen.charge, cluster, settings.gates)]
+            return [*left, *within_the_charge(pods, seen.charge, cluster, settings)]
         return [*left, *(PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over)]
     if left := left_behind(pods, seen.workload, seen.minimum, cluster):
         return left
@@ -499,7 +499,8 @@ class _Reconciliation:
         minimum = self.group.minimum if self.group.minimum < self.group.total else None
         devices = self._devices(workload)
         try:
-            given = infos_by_set(workload, self.cluster, self.settings.gates)
+            off = kept_off_spot(self.settings, self.cluster, workload.typed)
+            given = infos_by_set(workload, self.cluster, self.settings.gates, off)
             found = places(
                 workload, [*self.counted, *leaving], single=self.single, gang=not self.group.fast, minimum=minimum
             )

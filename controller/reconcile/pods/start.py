@@ -1,18 +1,20 @@
 """How pods start: they lose their gates and get what flavors, admission checks and the topology assignment require.
 
 What the API server allows on a pod (pkg/apis/core/validation, ValidatePodUpdate): gates are only removed; while one is
-on, keys may be added to ``nodeSelector``; tolerations may be added; labels and annotations change freely. A gate cannot
-be put back, so a pod that was ungated can only be deleted.
+on, keys may be added to ``nodeSelector``, and expressions to the required node affinity; tolerations may be added;
+labels and annotations change freely. A gate cannot be put back, so a pod that was ungated can only be deleted.
 """
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from controller.jobs.framework.offspot import kept_off
 from controller.jobs.framework.podsets import PodSetInfo, SeenWorkload, infos, started_template, template_patch
 from controller.jobs.framework.podview import ADMISSION_GATE, MANAGED, OWN_GATES, SeenPod
-from controller.jobs.framework.raw import JobError, Json, sequence, text
+from controller.jobs.framework.raw import JobError, Json, mapping, sequence, text
 from controller.jobs.framework.settings import ClusterObjects
+from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.reconcile.placing.ungating import (
     PlacedPod,
     PodPlace,
@@ -104,6 +106,8 @@ def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str], device
         gate for gate in gates if not (isinstance(gate, dict) and gate.get("name") in OWN_GATES)
     ]
     patch = template_patch(now, wanted)
+    if info.off and HOSTNAME_LABEL not in place:
+        patch["spec"] = {**patch["spec"], "affinity": kept_off(mapping(now, "spec", "affinity"), info.off)}
     metadata: Json = {**patch.get("metadata", {}), **tied(pod)}
     if devices:
         metadata["annotations"] = {**metadata.get("annotations", {}), DEVICES: devices}
@@ -117,9 +121,13 @@ def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str
     return {key: value for key, value in selector.items() if key not in place}
 
 
-def infos_by_set(workload: SeenWorkload, cluster: ClusterObjects, gates: FeatureGates) -> dict[str, PodSetInfo]:
-    """What a start writes into pods, by pod set. Raises FlavorMissingError and StartConflictError."""
-    return {info.name: info for info in infos(workload.typed, cluster.flavor, elastic=False, gates=gates)}
+def infos_by_set(
+    workload: SeenWorkload, cluster: ClusterObjects, gates: FeatureGates, off: tuple[Json, ...] = ()
+) -> dict[str, PodSetInfo]:
+    """What a start writes into pods, by pod set. ``off``: see ``PodSetInfo``. Raises FlavorMissingError and
+    StartConflictError.
+    """
+    return {info.name: info for info in infos(workload.typed, cluster.flavor, elastic=False, gates=gates, off=off)}
 
 
 def tied(pod: SeenPod) -> Json:

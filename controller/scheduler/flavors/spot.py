@@ -20,9 +20,11 @@ import msgspec
 from controller.messages import pending as words
 from controller.objects.core import SPOT_LABELS
 from controller.objects.queues import ClusterQueue, LocalQueue
+from controller.objects.workload import Workload
 from controller.scheduler.cluster.cluster import Cluster, Granted
 from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.flavors.assignment import Assignment, held_of
+from controller.scheduler.model.config import Extensions
 from controller.scheduler.model.resources import FlavorName, LocalQueueKey, ResourceName, WorkloadKey, is_gpu
 from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo
 from controller.scheduler.quota.queuestate import Holder, QueueState
@@ -77,14 +79,28 @@ def words_of(queue: LocalQueue | ClusterQueue | None) -> tuple[str, str]:
     return queue.metadata.annotations.get(SPOT, ""), queue.metadata.annotations.get(ON_DEMAND_FLOOR, "")
 
 
+def word_of(workload: Workload, local: LocalQueue | None, queue: ClusterQueue | None) -> str:
+    """The word on spot nodes that counts: the job's own, or that of the nearest queue that has one; empty for none."""
+    return workload.metadata.annotations.get(SPOT, "") or words_of(local)[0] or words_of(queue)[0]
+
+
+def never_spot(extensions: Extensions) -> SpotRule | None:
+    """The rule of pods that are for no spot node; None where words do not count."""
+    return _off(extensions) if extensions.spot_words else None
+
+
+def _off(extensions: Extensions) -> SpotRule:
+    labels = frozenset((*SPOT_LABELS.items(), *extensions.spot_labels))
+    return SpotRule(wanted=False, required=True, labels=labels)
+
+
 class SpotWords:
     """What a workload may have of a cluster's spot nodes at this moment. It reads the cluster and keeps nothing."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        labels = frozenset((*SPOT_LABELS.items(), *cluster.config.extensions.spot_labels))
-        self._off = SpotRule(wanted=False, required=True, labels=labels)
-        self._first = SpotRule(wanted=True, required=False, labels=labels)
+        self._off = _off(cluster.config.extensions)
+        self._first = self._off._replace(wanted=True, required=False)
 
     def of(self, incoming: Incoming) -> str:
         """``NEVER``, ``FLOOR``, ``PREFERRED``, or another text: spot nodes are as any other."""
@@ -122,9 +138,9 @@ class SpotWords:
         self, info: WorkloadInfo, local_queue: LocalQueueKey, queue: QueueState, without: WorkloadKey | None
     ) -> str:
         """The word of a workload; ``without``: the holder of which nothing stays."""
-        local, local_floor = words_of(self._cluster.local_queues.get(local_queue))
-        theirs, queue_floor = words_of(queue.object)
-        word = info.workload.metadata.annotations.get(SPOT, "") or local or theirs
+        local = self._cluster.local_queues.get(local_queue)
+        local_floor, queue_floor = words_of(local)[1], words_of(queue.object)[1]
+        word = word_of(info.workload, local, queue.object)
         if word == NEVER or not (local_floor or queue_floor):
             return word
         gpus = sum(map(_gpus, info.pod_sets))

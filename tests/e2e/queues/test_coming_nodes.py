@@ -24,11 +24,12 @@ from controller.cluster.watching.kinds import (
     PODS,
     TOPOLOGIES,
 )
+from controller.objects.core import SPOT_LABELS
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.controlplane import KWOK_ANNOTATION
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from inventory.api.names import INTERRUPTED_OFTEN, INTERRUPTIONS, NODE_TEMPLATE, PLACEHOLDER_OF, PROVISION_TIMEOUT
+from inventory.api.names import INTERRUPTED_OFTEN, INTERRUPTIONS, NODE_TEMPLATE, PLACEHOLDER_OF, PROVISION_TIMEOUT, SPOT
 from kube.errors import ConflictError
 from tests.support.e2e import queuelab
 from tests.support.e2e.queuelab import ALONE, CHART, NAMESPACE, Json, QueueLab, install, lab, until
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.e2e
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "capacity" / "nodes-that-come.yaml"
 HOST = "kubernetes.io/hostname"
+GPU = "nvidia.com/gpu"
 LIMIT = {"*": 100}
 
 
@@ -58,10 +60,10 @@ def rendered(template: str, *more: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def node(pool: str, number: int) -> Json:
+def node(pool: str, number: int, **more: str) -> Json:
     """One cpu, as much as a pod of these tests requests."""
     name, amounts = f"{pool}-{number}", {"cpu": "1", "memory": "8Gi", "pods": "10"}
-    labels = {HOST: name, "pool": pool, "kubernetes.io/os": "linux"}
+    labels = {HOST: name, "pool": pool, "kubernetes.io/os": "linux", **more}
     metadata = {"name": name, "labels": labels, "annotations": dict([KWOK_ANNOTATION])}
     return {
         "apiVersion": "v1",
@@ -249,6 +251,101 @@ async def test_the_example_provokes_its_nodes(cluster: Cluster, tmp_path: Path) 
             assert found[0]["spec"]["priority"] == -10
             cluster.kubectl("delete", "job", "-n", "team-a", "two-nodes")
             await none_left(scene)
+
+
+def of_both_kinds(pool: str, spot: int, safe: int) -> list[Json]:
+    """Nodes of a pool: spot ones, by the label of GKE, are numbered from 1 on, and the others after them."""
+    label = {"cloud.google.com/gke-spot": "true"}
+    return [node(pool, number, **(label if number <= spot else {})) for number in range(1, spot + safe + 1)]
+
+
+async def mixed_queue(scene: QueueLab, name: str, nodes: list[Json], *, placed: bool, **notes: str) -> None:
+    """A queue with one flavor of these nodes, with or without a topology, and annotations of its ClusterQueue."""
+    await scene.share(NAMESPACES, "team")
+    await scene.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": HOST}]})
+    for body in nodes:
+        await scene.client.create(NODES, body, dict[str, Any])
+    spec = {"nodeLabels": {"pool": name}, **({"topologyName": "hosts"} if placed else {})}
+    await scene.make(FLAVORS, name, spec=spec)
+    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": "10"}, {"name": GPU, "nominalQuota": "10"}]}]
+    groups = [{"coveredResources": ["cpu", GPU], "flavors": quotas}]
+    queue: Json = {"apiVersion": CLUSTER_QUEUES.api_version, "kind": CLUSTER_QUEUES.kind}
+    queue["metadata"] = {"name": name, "annotations": {f"tessera.dev/{key}": text for key, text in notes.items()}}
+    queue["spec"] = {"namespaceSelector": {}, "resourceGroups": groups}
+    await scene.client.create(CLUSTER_QUEUES, queue, dict[str, Any])
+    await scene.make(LOCAL_QUEUES, name, namespace="team", spec={"clusterQueue": name})
+
+
+def dry_run(cluster: Cluster, notes: dict[str, str], **spec: Any) -> Json:
+    """The spec of a queue's pod as the API server would create it."""
+    meta = {"name": "p", "namespace": "default", "labels": {"kueue.x-k8s.io/podset": "main"}, "annotations": notes}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+    pod["spec"] = {"containers": [{"name": "c", "image": "none"}], **spec}
+    found: Json = json.loads(
+        cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", input=json.dumps(pod))
+    )
+    made: Json = found["spec"]
+    return made
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OFF = {"tessera.dev/kept-off": "spot"}
+
+
+def terms_of(spec: Json) -> list[Json]:
+    found: list[Json] = spec.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms", [])
+    return found
+
+
+async def keeps_pods_off_spot(cluster: Cluster) -> None:
+    """The chart's policy is in force."""
+    values = ("--set", "controller.jobs.suspendBy=policy", "--set", "controller.config.tessera.spotLabels.kind=cheap")
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-capacity-policy", *values))
+    await until(lambda: bool(terms_of(dry_run(cluster, OFF))), "the API server keeps pods off spot nodes")
+
+
+async def test_the_api_server_keeps_pods_off_spot_nodes_beside_their_own_affinity(cluster: Cluster) -> None:
+    await keeps_pods_off_spot(cluster)
+    (alone,) = terms_of(dry_run(cluster, OFF))
+    off = alone["matchExpressions"]
+    assert {each["key"]: each["values"] for each in off} == {
+        **{key: [value] for key, value in SPOT_LABELS.items()},
+        "kind": ["cheap"],
+    }
+    assert {each["operator"] for each in off} == {"NotIn"}
+    zone, name = (
+        {"key": "zone", "operator": "In", "values": ["a"]},
+        {"key": "metadata.name", "operator": "In", "values": ["n"]},
+    )
+    own = [{"matchExpressions": [zone]}, {"matchFields": [name]}, {}]
+    has = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": own}}, "podAffinity": {}}
+    made = terms_of(dry_run(cluster, OFF, affinity=has))
+    assert made == [{"matchExpressions": [zone, *off]}, {"matchFields": [name], "matchExpressions": off}, {}]
+    assert terms_of(dry_run(cluster, OFF, affinity={"podAffinity": {}})) == [alone]
+    assert "affinity" not in dry_run(cluster, {})
+
+
+async def test_spot_nodes_and_others_of_one_flavor_get_the_pods_that_are_for_them(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    await keeps_pods_off_spot(cluster)
+    async with lab(cluster, LIMIT) as scene:
+        with scene.controllers(tmp_path, "one", flags=ALONE):
+            await mixed_queue(scene, "mixed", of_both_kinds("mixed", 2, 2), placed=True)
+            await scene.job("safe", "mixed", pods=2, notes={SPOT: "never"})
+            await until(lambda: ready(scene, "safe", 2), "it runs")
+            assert await hosts(scene, "safe") == {"mixed-3", "mixed-4"}
+            await scene.job("late", "mixed", notes={SPOT: "never"})
+            await scene.job("fond", "mixed", notes={SPOT: "preferred"})
+            await until(lambda: ready(scene, "fond", 1), "it runs on what others leave")
+            assert await hosts(scene, "fond") < {"mixed-1", "mixed-2"}
+            assert await hosts(scene, "late") == set(), "a spot node is free, and not for it"
+            # Where nobody chooses nodes but kube-scheduler the pods themselves keep off, here by their queue's word.
+            await mixed_queue(scene, "loose", of_both_kinds("loose", 4, 2), placed=False, spot="never")
+            await scene.job("kept", "loose", pods=2)
+            await until(lambda: ready(scene, "kept", 2), "it runs where kube-scheduler has put it")
+            assert await hosts(scene, "kept") == {"loose-5", "loose-6"}
+            await scene.clean()
 
 
 async def test_pods_of_a_queue_are_marked_as_they_are_created(cluster: Cluster) -> None:

@@ -211,7 +211,8 @@ class PodWorld:
             before.get("tolerations") or []
         ):
             raise InvalidError("spec.tolerations: only additions are allowed")
-        mutable = ("schedulingGates", "nodeSelector", "tolerations")
+        _check_affinity(before, after, gated=bool(gates))
+        mutable = ("schedulingGates", "nodeSelector", "tolerations", "affinity")
         if {k: v for k, v in before.items() if k not in mutable} != {
             k: v for k, v in after.items() if k not in mutable
         }:
@@ -401,3 +402,26 @@ def running_group(size: int, *, notes: dict[str, str] | None = None) -> PodWorld
     world.settle()
     assert len(world.running()) == size
     return world
+
+
+def _check_affinity(before: Json, after: Json, *, gated: bool) -> None:
+    """A gated pod may get required node affinity, and more expressions in each term that it has; nothing else changes.
+    InvalidError.
+    """
+
+    def terms(spec: Json) -> list[Json]:
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        affinity = spec.get("affinity") or {}
+        found: list[Json] = affinity.get("nodeAffinity", {}).get(required, {}).get("nodeSelectorTerms", [])
+        return found
+
+    had, has = terms(before), terms(after)
+    if before.get("affinity") == after.get("affinity"):
+        return
+    grown = len(had) == len(has) and all(
+        new.get("matchExpressions", [])[: len(old.get("matchExpressions", []))] == old.get("matchExpressions", [])
+        and new.get("matchFields", []) == old.get("matchFields", [])
+        for old, new in zip(had, has, strict=False)
+    )
+    if not gated or (had and not grown):
+        raise InvalidError("spec.affinity.nodeAffinity: only additions to a gated pod are allowed")

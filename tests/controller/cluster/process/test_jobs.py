@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from controller.cluster.watching.kinds import JOBS, WORKLOADS
+import pytest
+
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
+from inventory.api.names import KEPT_OFF, SPOT
 from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
@@ -160,3 +163,20 @@ async def test_a_job_that_cannot_be_queued_hears_why_once() -> None:
             await eventually(lambda: len(told()) == 1)
             assert "nobody" in told()[0]["note"]
             assert workload_of(scene, "a") == {}
+
+
+@pytest.mark.parametrize(
+    ("of_queue", "of_local", "kept_off"), [("never", None, True), ("never", "allowed", False), (None, "never", True)]
+)
+async def test_pods_keep_off_spot_nodes_by_the_word_of_their_nearest_queue(
+    of_queue: str | None, of_local: str | None, *, kept_off: bool
+) -> None:
+    async with stage() as scene:
+        scene.queue(cpus=9)
+        scene.server.merge(CLUSTER_QUEUES, "cq", {"metadata": {"annotations": {SPOT: of_queue}}})
+        scene.server.merge(LOCAL_QUEUES, "lq-cq", {"metadata": {"annotations": {SPOT: of_local}}}, namespace="team")
+        async with scene.controller(config(CONFIG.replace("policy: kueue", "policy: tessera")), core_only=False):
+            job(scene, "a")
+            await eventually(lambda: seen(scene, "a")["spec"]["suspend"] is False)
+            notes = seen(scene, "a")["spec"]["template"]["metadata"]["annotations"]
+            assert notes.get(KEPT_OFF) == ("spot" if kept_off else None)

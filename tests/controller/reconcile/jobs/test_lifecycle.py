@@ -20,7 +20,7 @@ from controller.jobs.framework.settings import JobSettings
 from controller.objects.meta import LabelSelector
 from controller.scheduler.model.gangshape import GangShape, written
 from controller.scheduler.model.gates import FeatureGates
-from inventory.api.names import FULL_PARALLELISM, GANG
+from inventory.api.names import FULL_PARALLELISM, GANG, KEPT_OFF
 from kube.testing.store import copied
 from tests.support.controller.jobmodel import UID, InvalidError, World, cluster_objects, job
 from tests.support.controller.jobworlds import queued, relabel, running
@@ -74,6 +74,20 @@ def test_an_admitted_job_runs_with_what_its_flavor_says(minor: int) -> None:
     )
     assert template["metadata"]["annotations"] == {"note": "mine", names.WORKLOAD: world.only}
     assert world.events[-1][0] == "Started"
+
+
+def test_a_job_that_keeps_off_spot_says_so_in_its_template_while_it_runs(minor: int) -> None:
+    off = {"key": "kind", "operator": "NotIn", "values": ["spot"]}
+    for keeps, wanted in ((True, "spot"), (False, None)):
+        world = queued(minor, settings=JobSettings(off_spot=(off,)))
+        world.cluster = cluster_objects(is_off_spot=lambda _, keeps=keeps: keeps)
+        world.admit(world.only)
+        world.settle()
+        assert world.template()["metadata"]["annotations"].get(KEPT_OFF) == wanted
+        assert "affinity" not in world.template()["spec"]
+        world.evict(world.only)
+        world.settle()
+        assert KEPT_OFF not in world.template()["metadata"]["annotations"]
 
 
 def test_an_evicted_job_is_as_it_was_before_its_start_and_only_then_gives_up_its_quota(minor: int) -> None:

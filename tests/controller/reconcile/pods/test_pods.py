@@ -37,6 +37,23 @@ class TestPodOnItsOwn:
         assert raw["metadata"]["labels"][names.POD_SET] == "main"
         assert raw["metadata"]["annotations"][names.WORKLOAD] == world.workload["metadata"]["name"]
 
+    def test_is_let_go_with_the_affinity_that_keeps_it_off_spot_nodes(self) -> None:
+        off = {"key": "kind", "operator": "NotIn", "values": ["spot"]}
+        zone = {"key": "zone", "operator": "In", "values": ["a"]}
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        own = {"nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}}, "podAffinity": {}}
+        given: tuple[tuple[Json, list[Json]], ...] = (({}, [off]), ({"affinity": own}, [zone, off]))
+        for more, wanted in given:
+            world = PodWorld(pod("a", **more), settings=JobSettings(off_spot=(off,)))
+            world.cluster = cluster_objects(is_off_spot=lambda _: True)
+            world.settle()
+            world.admit()
+            world.step()
+            spec = world.pods["a"]["spec"]
+            assert spec["affinity"]["nodeAffinity"][required] == {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
+            assert ("podAffinity" in spec["affinity"]) is bool(more)
+            assert not spec.get("schedulingGates")
+
     @pytest.mark.parametrize(("phase", "reason"), [("Succeeded", "Succeeded"), ("Failed", "Failed")])
     def test_ends_its_workload_as_it_ends(self, phase: str, reason: str) -> None:
         world = PodWorld(pod("a"))

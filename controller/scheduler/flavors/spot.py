@@ -13,6 +13,7 @@ Cost: four looks into annotations for each decision; where a queue has a floor, 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -86,12 +87,14 @@ def word_of(workload: Workload, local: LocalQueue | None, queue: ClusterQueue | 
 
 def never_spot(extensions: Extensions) -> SpotRule | None:
     """The rule of pods that are for no spot node; None where words do not count."""
-    return _off(extensions) if extensions.spot_words else None
+    return _rules(extensions.spot_labels)[0] if extensions.spot_words else None
 
 
-def _off(extensions: Extensions) -> SpotRule:
-    labels = frozenset((*SPOT_LABELS.items(), *extensions.spot_labels))
-    return SpotRule(wanted=False, required=True, labels=labels)
+@lru_cache(maxsize=8)
+def _rules(more: tuple[tuple[str, str], ...]) -> tuple[SpotRule, SpotRule]:
+    """The rules of pods that are for no spot node, and of those that come to spot nodes first."""
+    off = SpotRule(wanted=False, required=True, labels=frozenset((*SPOT_LABELS.items(), *more)))
+    return off, off._replace(wanted=True, required=False)
 
 
 class SpotWords:
@@ -99,8 +102,7 @@ class SpotWords:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._off = _off(cluster.config.extensions)
-        self._first = self._off._replace(wanted=True, required=False)
+        self._off, self._first = _rules(cluster.config.extensions.spot_labels)
 
     def of(self, incoming: Incoming) -> str:
         """``NEVER``, ``FLOOR``, ``PREFERRED``, or another text: spot nodes are as any other."""
@@ -159,7 +161,7 @@ class SpotWords:
             if granted.cluster_queue == queue.name and key not in without:
                 yield from ((granted.local_queue, each) for each in granted.pod_sets)
         for key, holder in queue.holders.items():
-            if key not in without:
+            if key not in without and key not in self._cluster.granted:
                 lost = holder.info.workload.status.unhealthy_nodes
                 gone = frozenset(each.name for each in lost)
                 yield from ((holder.local_queue, _without(each, gone)) for each in holder.info.pod_sets)
@@ -232,6 +234,6 @@ def note_granted(cluster: Cluster, incoming: Incoming, assignment: Assignment) -
     if not cluster.config.extensions.spot_words:
         return
     queue = incoming.queue
-    if SpotWords(cluster).has_floor(incoming.local_queue, queue):
+    if words_of(queue.object)[1] or words_of(cluster.local_queues.get(incoming.local_queue))[1]:
         sets = tuple(map(held_of, assignment.pod_sets))
         cluster.grant(incoming.key, Granted(queue.name, incoming.local_queue, sets))

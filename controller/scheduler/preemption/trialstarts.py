@@ -10,6 +10,7 @@ from controller.scheduler.cluster.incoming import Incoming, Move
 from controller.scheduler.devices.grants import GrantOwner
 from controller.scheduler.flavors.assigner import FlavorAssigner
 from controller.scheduler.flavors.assignment import Assignment, Mode
+from controller.scheduler.flavors.spot import note_granted
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.preemption.moves import move_of
@@ -18,6 +19,7 @@ from controller.scheduler.quota.queuestate import Holder
 
 def charge_assignment(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> None:
     """Charges the assignment to quota and placement; to be called in a trial."""
+    note_granted(cluster, incoming, assignment)
     cluster.quota.add_usage(incoming.queue.name, assignment.usage)
     for (flavor, place), owner in placed(cluster, incoming, assignment):
         cluster.placement.add(flavor, place, owner)

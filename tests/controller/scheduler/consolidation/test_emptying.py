@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from controller.objects.workload import Workload
 from controller.scheduler.consolidation.emptying import Emptied, emptied
+from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import CHECKPOINT_INTERVAL, RESTART_COST, RUNTIME
+from inventory.api.names import CHECKPOINT_INTERVAL, RESTART_COST, RUNTIME, SPOT
 from tests.controller.scheduler.consolidation.test_packing import RESTED_S, config, rest, world
 from tests.support.engine.topologylab import node, pod
 from tests.support.engine.world import World, workload
@@ -32,9 +33,9 @@ def told(one: Emptied) -> list[str]:
     return [f"{each.holder.key} {','.join(each.move.leaves)}>{','.join(each.move.goes_to)}" for each in one.moves]
 
 
-def halves(**annotations: dict[str, str]) -> World:
+def halves(given: EngineConfig | None = None, /, **annotations: dict[str, str]) -> World:
     """Two nodes of four GPUs: c has two of the first, d one of the second, both for ten minutes."""
-    lab = world([node("b/r/n1", 4), node("b/r/n2", 4)])
+    lab = world([node("b/r/n1", 4), node("b/r/n2", 4)], given)
     for at, (name, gpus) in enumerate((("a", 2), ("b", 3), ("c", 2), ("d", 1))):
         lab.put(workload(name, "q", gpus, created_s=at, annotations=annotations.get(name)))
         rest(lab)
@@ -61,6 +62,17 @@ def test_what_is_saved_is_what_the_node_would_be_needed_less_what_the_other_is_n
 
 def test_nothing_moves_that_would_lose_more_gpu_time_than_it_saves() -> None:
     assert found(halves(c={RUNTIME: "11m"}, d={RUNTIME: "5h"})) == [], "a minute of four GPUs for ten of two"
+
+
+def test_a_job_that_is_for_no_spot_node_is_not_moved_to_one() -> None:
+    def emptied_of(word: str) -> list[str]:
+        lab = halves(config(spot_words=True), d={SPOT: word})
+        lab.put(node("b/r/n1", 4, labels={"karpenter.sh/capacity-type": "spot"}))
+        rest(lab)
+        return [one.node for one in found(lab)]
+
+    assert emptied_of("allowed") == ["n2"]
+    assert emptied_of("never") == ["n1"], "the other goes beside it"
 
 
 def test_what_stays_in_place_keeps_its_node() -> None:

@@ -118,6 +118,25 @@ def test_an_interrupted_gang_goes_on_from_its_checkpoint_on_demand() -> None:
     assert [change["t"] for change in gone] == [1920.0, 1920.0]
 
 
+def test_spot_machines_and_others_of_one_flavor_get_the_jobs_that_are_for_them() -> None:
+    found = simulated("spot-nodes", "fleet-spot-nodes")
+    starts = [entry for entry in found["timeline"] if entry["event"] == "Admitted"]
+    on = {entry["workload"]: {place["node"] for place in entry["placement"]} for entry in starts}
+    assert on["ml/evaluate"] < {"safe-1", "safe-2"}
+    assert on["ml/tune"] == {"spot-1", "spot-2"}
+
+
+def test_a_floor_keeps_a_queues_first_job_on_demand_though_it_prefers_spot(tmp_path: Path) -> None:
+    text = (FOLDER / "spot-nodes.yaml").read_text().replace("tessera.dev/spot: never", "tessera.dev/spot: preferred")
+    (tmp_path / "jobs.yaml").write_text(text.replace("25%", "40%"))
+    result = call("--fleet", FOLDER / "fleet-spot-nodes.yaml", tmp_path / "jobs.yaml", "-o", "json")
+    starts = [entry for entry in json.loads(result.stdout)["timeline"] if entry["event"] == "Admitted"]
+    assert [entry["workload"] for entry in starts] == ["ml/evaluate", "ml/tune"]
+    assert {place["node"] for place in starts[0]["placement"]} < {"safe-1", "safe-2"}
+    assert starts[1]["t"] == 3600, "8 of 24 GPUs are not 40 %, and of the others only one machine is free"
+    assert {place["node"] for place in starts[1]["placement"]} == {"safe-1", "safe-2"}
+
+
 def test_what_a_gang_has_above_its_minimum_runs_only_beside_it(tmp_path: Path) -> None:
     fleet = tmp_path / "fleet.yaml"
     template = "{gpus: 2, product: NVIDIA A100-SXM4-80GB}"

@@ -33,8 +33,8 @@ from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload, Workl
 from controller.scheduler.dra.allocation.sliceinterner import ResourceSliceInterner
 from controller.scheduler.dra.claims.book import OF_ONE_POD, asks_by_class, claims_of, is_of_one_pod
 from controller.scheduler.mirror.specs import System
+from controller.scheduler.model.caches import ByIdentity
 from controller.scheduler.model.deviceclaims import ClaimRules
-from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api import jobkind
 from inventory.api.gpunode import KIND, PLURAL
@@ -331,7 +331,7 @@ class RawWorkloads:
         self._specified = msgspec.json.Decoder(_Specified)
         self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._specs: dict[WorkloadKey, PackedSpec] = {}
-        self._known = ByIdentity[WorkloadSpec, PackedSpec]()
+        self._known = ByIdentity[WorkloadSpec, PackedSpec](_MOST_SPECS)
         """Packed specs by the decoded ones. All are dropped when there are too many."""
         self._packed = Remembered(lambda text: zlib.compress(text, 1))
         self._rests = Remembered(bytes)
@@ -346,10 +346,7 @@ class RawWorkloads:
         fields = self._fields.decode(self._specified.decode(raw).spec)
         pod_sets = self._packed.of(bytes(fields.pop(_POD_SETS))) if _POD_SETS in fields else b""
         packed = PackedSpec(pod_sets, self._rests.of(msgspec.json.encode(fields)))
-        if len(self._known) >= _MOST_SPECS:
-            self._known.clear()
-        self._known[id(spec)] = (spec, packed)
-        return packed
+        return self._known.keep(spec, packed)
 
     def of(self, key: WorkloadKey) -> PackedSpec | None:
         return self._specs.get(key)

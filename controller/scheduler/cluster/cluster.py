@@ -12,8 +12,8 @@ from controller.scheduler.cluster.comingbackoff import ComingBackoff
 from controller.scheduler.cluster.keptpods import KeptPods
 from controller.scheduler.devices.cache import HeldPlace
 from controller.scheduler.devices.grants import GrantOwner
+from controller.scheduler.model.caches import ByIdentity
 from controller.scheduler.model.config import EngineConfig
-from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.limitrange import LimitSummary
 from controller.scheduler.model.resources import (
     Amount,
@@ -80,7 +80,7 @@ class Cluster:
         self.topologies: dict[str, Topology] = {}
         self._topological: set[FlavorName] = set()
         """Flavors that name a topology, or did: a workload that runs on such a flavor is counted there to its end."""
-        self._places = ByIdentity[Holder, Sequence[HeldPlace]]()
+        self._places = ByIdentity[Holder, Sequence[HeldPlace]](_REMEMBERED)
         self.checks: dict[str, AdmissionCheck] = {}
         self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
         self.queues: dict[ClusterQueueName, QueueState] = {}
@@ -361,12 +361,7 @@ class Cluster:
             flavor = self.on_nodes(pod_set.flavors.values()) if pod_set.topology is not None else None
             if pod_set.topology is not None and flavor is not None:
                 found.append((flavor, pod_set.topology, GrantOwner(holder.key, pod_set.name)))
-        if not found:
-            return found
-        if len(self._places) >= _REMEMBERED:
-            self._places.clear()
-        self._places[id(holder)] = (holder, found)
-        return found
+        return self._places.keep(holder, found) if found else found
 
     def _count_on(self, flavor: FlavorName) -> None:
         """Take in that a flavor has a topology: holders that came before are counted on its nodes from now on."""

@@ -16,7 +16,7 @@ from controller.objects.alike import one_dict
 from controller.objects.decode import GpuNode
 from controller.scheduler.devices.kinds import DeviceKind, Free, Make
 from controller.scheduler.devices.linkage import Linkage, linkage
-from controller.scheduler.model.identity import ByIdentity
+from controller.scheduler.model.caches import ByIdentity
 from controller.scheduler.model.resources import Amount, ResourceName
 from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer
 from inventory.layout.entries import PERCENT_RESOURCE
@@ -139,11 +139,10 @@ def _once(units: Sequence[_Unit]) -> list[_Unit]:
 
 
 _Places = tuple[tuple[int, int | None], ...]
-_LINKED: Final = ByIdentity[tuple[LinkEntry, ...], tuple[_Places, Linkage]]()
+_LINKED: Final = ByIdentity[tuple[LinkEntry, ...], tuple[_Places, Linkage]](256)
 """Cache: links as they were read (nodes of one model share the tuple) -> the places and NUMA nodes they were read for,
 and the Linkage made of them.
 """
-_MOST_LINKED: Final = 256
 
 
 def _linkage(status: GpuNodeStatus) -> Linkage:
@@ -152,10 +151,7 @@ def _linkage(status: GpuNodeStatus) -> Linkage:
     if known is not None and known[1][0] == places:
         return known[1][1]
     found = linkage(_links(status), tuple(numa for _, numa in places))
-    if len(_LINKED) >= _MOST_LINKED:
-        _LINKED.clear()
-    _LINKED[id(status.links)] = (status.links, (places, found))
-    return found
+    return _LINKED.keep(status.links, (places, found))[1]
 
 
 def _links(status: GpuNodeStatus) -> tuple[tuple[Pair, ...], ...]:

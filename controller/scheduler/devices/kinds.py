@@ -5,11 +5,12 @@ eight GPUs behind switches, how many pods of four fit is counted in 5 us, and fo
 in 0.4 us.
 """
 
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from controller.scheduler.devices.linkage import Linkage
 from controller.scheduler.model import gpuparts as parts
+from controller.scheduler.model.caches import Bounded
 from controller.scheduler.model.devicerequest import Link, PodDeviceRequest, normal
 from controller.scheduler.model.gpuparts import Part, Piece
 
@@ -18,7 +19,7 @@ Free = tuple[int, ...]
 
 Split = tuple[Part, ...]
 
-_REMEMBERED: Final = 65_536
+REMEMBERED: Final = 65_536
 
 
 class Make(NamedTuple):
@@ -55,9 +56,9 @@ class DeviceKind:
         self.full: Free = tuple(make.replicas for make in makes)
         """The free units of a pool whose units are all healthy and held by no container."""
         self._pieces = tuple(Piece(make.gpu, make.granularity, make.spread, make.daemon) for make in makes)
-        self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
-        self._fitting: dict[tuple[Free, int, Link | None, Split], int] = {}
-        self._choices: dict[tuple[Free, int, Link | None, Split], tuple[int, ...]] = {}
+        self._good = Bounded[tuple[str, int], tuple[bool, ...]](REMEMBERED)
+        self._fitting = Bounded[tuple[Free, int, Link | None, Split], int](REMEMBERED)
+        self._choices = Bounded[tuple[Free, int, Link | None, Split], tuple[int, ...]](REMEMBERED)
 
     @classmethod
     def of(cls, makes: tuple[Make, ...], links: Linkage) -> "DeviceKind":
@@ -78,7 +79,7 @@ class DeviceKind:
                 (not ask.product or normal(make.product) == ask.product) and make.memory_mib >= ask.min_memory_mib
                 for make in self.makes
             )
-            keep(self._good, key, good)
+            self._good.remember(key, good)
         return tuple(count if fine else 0 for count, fine in zip(free, good, strict=True))
 
     def fitting_pods(self, free: Free, size: int, link: Link | None, split: Split = ()) -> int:
@@ -94,7 +95,7 @@ class DeviceKind:
                 known = self.links.fitting_sets(self._mask(free), size, link)
             else:
                 known = sum(sum(free[at] for at in group) // size for group in self._groups(link))
-            keep(self._fitting, key, known)
+            self._fitting.remember(key, known)
         return known
 
     def choose(self, free: Free, size: int, link: Link | None, split: Split = ()) -> tuple[int, ...]:
@@ -103,7 +104,7 @@ class DeviceKind:
         known = self._choices.get(key)
         if known is None:
             known = self._in_parts(free, size, link, split) if self.alone else self._chosen(free, size, link)
-            keep(self._choices, key, known)
+            self._choices.remember(key, known)
         return known
 
     def suits(self, counts: Free, size: int, split: Split) -> bool:
@@ -150,10 +151,3 @@ class DeviceKind:
         for at in sorted((at for at in group if free[at]), key=lambda at: (on_gpu[self.makes[at].gpu], free[at], at)):
             chosen += [at] * min(free[at], size - len(chosen))
         return tuple(sorted(chosen))
-
-
-def keep(table: dict[Any, Any], key: Hashable, value: object) -> None:
-    """Cache an answer. A full table is emptied, and its answers are computed again when asked for."""
-    if len(table) >= _REMEMBERED:
-        table.clear()
-    table[key] = value

@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
+from controller.scheduler.model.caches import Bounded
 from controller.scheduler.model.devicerequest import Link
 from inventory.devices import GpuUuid
 from inventory.links import LinkMatrix, PcieLevel, scores
@@ -41,7 +42,7 @@ class Linkage:
         self._groups = {link: _groups(joined) for link, joined in self._joined.items()}
         self._names = tuple(GpuUuid(str(place)) for place in range(self.count))
         self._table = LinkTable(self._names, scores(links))
-        self._fitting: dict[tuple[int, int, Link], int] = {}
+        self._fitting = Bounded[tuple[int, int, Link], int](_REMEMBERED)
         self.kinds: dict[object, object] = {}
         """The kinds of pools that stand on these GPUs; ``devices.kinds`` stores them here."""
 
@@ -79,9 +80,7 @@ class Linkage:
         known = self._fitting.get((free, size, link))
         if known is None:
             known = sum(self._packed(part, size, link) for part in self._parts(free, link))
-            if len(self._fitting) >= _REMEMBERED:
-                self._fitting.clear()
-            self._fitting[free, size, link] = known
+            self._fitting.remember((free, size, link), known)
         return known
 
     def choose(self, free: int, size: int, link: Link | None) -> int:

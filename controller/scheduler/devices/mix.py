@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from controller.scheduler.devices.board import Pool
-from controller.scheduler.devices.kinds import Free, keep
+from controller.scheduler.devices.kinds import REMEMBERED, Free
+from controller.scheduler.model.caches import Bounded
 from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.model.resources import ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE
@@ -45,8 +46,8 @@ class Mix:
         self.version = 0
         """A number that grows with each ``refresh`` that changed the mix."""
         self._shares: dict[ResourceName, tuple[tuple[int, PodDeviceRequest, float], ...]] = {}
-        self._scores: dict[tuple[object, ResourceName, Free], float] = {}
-        self._rises: dict[tuple[object, ResourceName, Free, int, PodDeviceRequest, int], float] = {}
+        self._scores = Bounded[tuple[object, ResourceName, Free], float](REMEMBERED)
+        self._rises = Bounded[tuple[object, ResourceName, Free, int, PodDeviceRequest, int], float](REMEMBERED)
 
     def note(self, shape: DeviceShape, pods: int) -> None:
         """Count ``pods`` more pods of this shape that were placed."""
@@ -81,7 +82,7 @@ class Mix:
                 known += share * (
                     whole - size * pool.kind.fitting_pods(pool.kind.open(free, ask), size, ask.link, ask.split)
                 )
-            keep(self._scores, key, known)
+            self._scores.remember(key, known)
         return known
 
     def rise(
@@ -96,7 +97,7 @@ class Mix:
                 left = None if left is None else _without(pool, left, size, ask)
             before = self.unusable(pool, resource, free)
             known = float("inf") if left is None else self.unusable(pool, resource, left) - before
-            keep(self._rises, key, known)
+            self._rises.remember(key, known)
         return known
 
     def shapes(self) -> Mapping[DeviceShape, float]:

@@ -174,7 +174,10 @@ class _Run:
         """Choose flavors for the next pod set, or for pod sets that share their flavors. False if some resource found
         none.
         """
-        pod_sets = [self._pod_set(index) for index in together.members]
+        whole = self._incoming.info.pod_sets
+        pod_sets = [whole[index] for index in together.members]
+        if (counts := self._counts) is not None:
+            pod_sets = [each.scaled_to(counts.get(each.name, each.count)) for each in pod_sets]
         asked = [self._asked(pod_set) for pod_set in pod_sets]
         total = asked[0] if len(asked) == 1 else _sum(asked)
         missing = self._undeclared(together, total) if together.undeclared else ()
@@ -233,13 +236,15 @@ class _Run:
     def finish(self, bookmark: Bookmark | None) -> Assignment:
         """The assignment. ``bookmark`` replaces the one that this run would make."""
         chosen = [self._chosen[index] for index in sorted(self._chosen)]
-        reason = (self._reason or NoFitReason.NoMatchingFlavor) if self._refused else NoFitReason.NONE
-        mode, by_quota = (Mode.NO_FIT, True) if self._refused else (_worst(chosen), False)
-        if (self._plan.on_nodes or self._plan.asking or self._plan.implied) and not self._refused:
-            short = mode is Mode.NO_CANDIDATES
-            chosen, reason = self._placed(chosen)
-            mode = _worst(chosen)
-            by_quota = short and mode is Mode.NO_CANDIDATES
+        if self._refused:
+            mode, by_quota, reason = Mode.NO_FIT, True, self._reason or NoFitReason.NoMatchingFlavor
+        else:
+            mode, by_quota, reason = _worst(chosen), False, NoFitReason.NONE
+            if self._plan.on_nodes or self._plan.asking or self._plan.implied:
+                short = mode is Mode.NO_CANDIDATES
+                chosen, reason = self._placed(chosen)
+                mode = _worst(chosen)
+                by_quota = short and mode is Mode.NO_CANDIDATES
         return Assignment(
             pod_sets=tuple(chosen),
             mode=mode,
@@ -279,10 +284,6 @@ class _Run:
             }
             for pod_set in sets
         )
-
-    def _pod_set(self, index: int) -> PodSetRequests:
-        pod_set = self._incoming.info.pod_sets[index]
-        return pod_set if self._counts is None else pod_set.scaled_to(self._counts.get(pod_set.name, pod_set.count))
 
     def _asked(self, pod_set: PodSetRequests) -> Mapping[ResourceName, Amount]:
         return {**pod_set.requests, PODS: pod_set.count} if self._plan.counts_pods else pod_set.requests

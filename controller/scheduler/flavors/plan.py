@@ -6,7 +6,7 @@ fits, and 67 us where its plan is compiled anew; 57 us without ``Shortcut``, and
 anew.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from controller.messages import pending as words
@@ -27,9 +27,9 @@ from controller.scheduler.flavors.assignment import (
 )
 from controller.scheduler.flavors.nodematch import match_problem
 from controller.scheduler.flavors.spot import SpotWords
+from controller.scheduler.model.caches import Bounded, ByIdentity
 from controller.scheduler.model.devicerequest import pod_device_request
 from controller.scheduler.model.honestunits import undeclared
-from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.resources import (
     PODS,
     UNLIMITED,
@@ -177,7 +177,7 @@ class Shortcut:
         self.parts = parts
         """The parts in the order of the pod sets."""
         self.tried = tuple(part.tried for part in parts)
-        self._answers = ByIdentity[tuple[PodSetRequests, ...], Answer]()
+        self._answers = ByIdentity[tuple[PodSetRequests, ...], Answer](_ANSWERS)
 
     def fits(self, pod_sets: tuple[PodSetRequests, ...]) -> bool:
         """Whether the queue's own quota holds everything that is asked for, as the cells are now."""
@@ -191,11 +191,9 @@ class Shortcut:
 
     def answer(self, pod_sets: tuple[PodSetRequests, ...], *, counts_pods: bool) -> Answer:
         known = self._answers.get(id(pod_sets))
-        if known is None:
-            if len(self._answers) >= _ANSWERS:
-                self._answers.clear()
-            known = self._answers[id(pod_sets)] = (pod_sets, Answer(pod_sets, self, counts_pods=counts_pods))
-        return known[1]
+        if known is not None:
+            return known[1]
+        return self._answers.keep(pod_sets, Answer(pod_sets, self, counts_pods=counts_pods))
 
     @classmethod
     def of(cls, sets: tuple[SetPlan, ...]) -> "Shortcut | None":
@@ -249,16 +247,14 @@ class FlavorPlan:
 
 
 class Plans:
-    """Compiled plans by shape. Bounded: when there are ``_REMEMBERED`` shapes all are dropped, and compiled again as
-    they come.
-    """
+    """Compiled plans by shape."""
 
     def __init__(self, cluster: Cluster) -> None:
         gates = cluster.config.gates
         self._cluster = cluster
         self._generation = cluster.generation
-        self._by_shape: dict[object, FlavorPlan] = {}
-        self._by_name: dict[tuple[ClusterQueueName, str, str], FlavorPlan] = {}
+        self._by_shape = Bounded[Hashable, FlavorPlan](_REMEMBERED)
+        self._by_name = Bounded[tuple[ClusterQueueName, str, str], FlavorPlan](_REMEMBERED)
         """Plans by the name of a pending workload's shape and its word on spot flavors: more names than plans, and no
         need to look at the pod sets, which takes 3 us.
         """
@@ -281,9 +277,7 @@ class Plans:
         name = (incoming.queue.name, incoming.shape, word)
         plan = self._by_name.get(name)
         if plan is None:
-            if len(self._by_name) >= _REMEMBERED:
-                self._by_name.clear()
-            plan = self._by_name[name] = self._of_shape(incoming, word)
+            plan = self._by_name.remember(name, self._of_shape(incoming, word))
         return plan
 
     def _of_shape(self, incoming: Incoming, word: str) -> FlavorPlan:
@@ -306,11 +300,8 @@ class Plans:
         )
         plan = self._by_shape.get(shape)
         if plan is None:
-            if len(self._by_shape) >= _REMEMBERED:
-                self._by_shape.clear()
-            plan = self._by_shape[shape] = self._compile(
-                incoming, Barred(allowed, given_up, word, self._spot), together
-            )
+            barred = Barred(allowed, given_up, word, self._spot)
+            plan = self._by_shape.remember(shape, self._compile(incoming, barred, together))
         return plan
 
     def _compile(self, incoming: Incoming, barred: Barred, together: tuple[tuple[int, ...], ...]) -> FlavorPlan:

@@ -15,6 +15,7 @@ from controller.scheduler.decisions import reasons
 from controller.scheduler.dra.claims.book import first_naming
 from controller.scheduler.flavors.plan import ALLOWED_FLAVORS, constraints
 from controller.scheduler.kueue.variants import job_of
+from controller.scheduler.model.caches import Bounded
 from controller.scheduler.model.config import BackfillPolicy, EngineConfig
 from controller.scheduler.model.deviceclaims import ClaimRules, WorkloadClaims
 from controller.scheduler.model.limitrange import LimitSummary
@@ -100,7 +101,7 @@ class Shapes:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Common] = {}
         self._values: dict[object, Any] = {}
-        self._named: dict[_Marks, tuple[tuple[PodSet, ...], str]] = {}
+        self._named = Bounded[_Marks, tuple[tuple[PodSet, ...], str]](_REMEMBERED)
         """Shapes by the identity of pod sets, which are held here so that no other object gets their ids. The reader of
         workloads shares pod sets of equal text.
         """
@@ -164,11 +165,7 @@ class Shapes:
         known = self._named.get(marks)
         if known is not None:
             return known[1]
-        if len(self._named) >= _REMEMBERED:
-            self._named.clear()
-        shape = shape_of(workload, priority, None)
-        self._named[marks] = spec.pod_sets, shape
-        return shape
+        return self._named.remember(marks, (spec.pod_sets, shape_of(workload, priority, None)))[1]
 
     def _compact(self, workload: Workload, pod_sets: tuple[PodSet, ...], specs: dict[str, WorkloadSpec]) -> Workload:
         """An equal workload whose parts are the same objects as equal parts of other workloads."""

@@ -8,9 +8,9 @@ from controller.objects.core import NodeSelectorTerm
 from controller.objects.placeencoding import Domain
 from controller.objects.workload import SliceConstraint
 from controller.scheduler.dra.allocation.requests import PodClaimsRequest
+from controller.scheduler.model.caches import Bounded, ByIdentity
 from controller.scheduler.model.devicerequest import PodDeviceRequest, devices_of
 from controller.scheduler.model.gates import FeatureGates
-from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.balanced import Balanced
 from controller.scheduler.topology.counts import Counts
@@ -76,8 +76,8 @@ class Finder:
         self._own_places = own_places
         self._gates = gates
         self._counts: OrderedDict[RequestShape, Counts] = OrderedDict()
-        self._known: dict[_AskKey, _Known] = {}
-        self._empty = ByIdentity[DomainRequest, tuple[_EmptyState, list[Take] | DomainNoFit]]()
+        self._known = Bounded[_AskKey, _Known](_ASKS_KEPT)
+        self._empty = ByIdentity[DomainRequest, tuple[_EmptyState, list[Take] | DomainNoFit]](_ASKS_KEPT)
         """The last answer for an empty cluster by ask, with the state it was computed in."""
         self._mixed = gates.on("TASProfileMixed")
         self._layered = gates.on("TASMultiLayerTopology")
@@ -154,11 +154,7 @@ class Finder:
         known = self._empty.get(id(ask))
         if known is not None and known[1][0] == state:
             return known[1][1]
-        found = self._looked_for(ask)
-        if len(self._empty) >= _ASKS_KEPT:
-            self._empty.clear()
-        self._empty[id(ask)] = (ask, (state, found))
-        return found
+        return self._empty.keep(ask, (state, self._looked_for(ask)))[1]
 
     def _looked_for(self, ask: DomainRequest) -> list[Take] | DomainNoFit:
         if (spot := ask.shape.filter.spot) is not None and not spot.required and not ask.shape.filter.preferred:
@@ -194,9 +190,7 @@ class Finder:
             return known.ask
         ask = self._asked(workers, leader, empty=empty, within=within)
         if not isinstance(ask, str):
-            if len(self._known) >= _ASKS_KEPT:
-                self._known.clear()
-            self._known[key] = _Known(workers, leader, ask, version)
+            self._known.remember(key, _Known(workers, leader, ask, version))
         return ask
 
     def _version(self, workers: PlacementRequest, leader: PlacementRequest | None) -> int:

@@ -13,8 +13,8 @@ import msgspec
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.scheduler.devices.cache import HeldPlace
 from controller.scheduler.devices.nofit import DeviceNoFit
+from controller.scheduler.model.caches import ByIdentity
 from controller.scheduler.model.devicerequest import ANY
-from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.counts import Counts
@@ -68,7 +68,7 @@ class FullNodesReader:
         """Holders by host. Computed from ``_places``, which has each place held at that time by its ``id()``."""
         self._places: dict[int, HeldPlace] = {}
         self._made_s = float("-inf")
-        self._answers = ByIdentity[Counts, tuple[_State, float, FullNodes]]()
+        self._answers = ByIdentity[Counts, tuple[_State, float, FullNodes]](_KEPT)
 
     def of(self, counts: Counts, now_s: float) -> FullNodes:
         """The full nodes of a tree whose lowest level is the host. ``counts`` must be up to date."""
@@ -80,11 +80,7 @@ class FullNodesReader:
         if abs(now_s - self._made_s) >= _FRESH_S:
             self._renew()
             self._made_s = now_s
-        found = self._read(counts)
-        if len(self._answers) >= _KEPT:
-            self._answers.clear()
-        self._answers[id(counts)] = (counts, (state, now_s, found))
-        return found
+        return self._answers.keep(counts, (state, now_s, self._read(counts)))[2]
 
     def _renew(self) -> None:
         """Brings ``_on`` up to date. Only places that came or went since the last time are processed: the others are

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from controller.objects.placeencoding import HOSTNAME_LABEL
-from controller.scheduler.model.identity import ByIdentity
+from controller.scheduler.model.caches import ByIdentity
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.nodes import PODS
@@ -40,8 +40,8 @@ class UsageSums:
         self._shared = shared
         self._sums: dict[DomainKey, DomainTotals] = {}
         self._watchers: dict[DomainKey, tuple[tuple[Watcher, int], ...]] = {}
-        self._known = ByIdentity[TopologyUsage, tuple[FlavorName, Sequence[Charge]]]()
-        self._wired = ByIdentity[TopologyUsage, tuple[FlavorName, list[Wire]]]()
+        self._known = ByIdentity[TopologyUsage, tuple[FlavorName, Sequence[Charge]]](_KNOWN)
+        self._wired = ByIdentity[TopologyUsage, tuple[FlavorName, list[Wire]]](_KNOWN)
         """The charges of an assignment, resolved to the sums and watchers that they change. Valid until a tree begins
         or ends watching.
         """
@@ -94,14 +94,10 @@ class UsageSums:
         """
         if len(charges) > _SMALL:
             return
-        if len(self._known) >= _KNOWN:
-            self._known.clear()
-        self._known[id(usage)] = (usage, (flavor, charges))
+        self._known.keep(usage, (flavor, charges))
         if all(key in self._watchers for key, _ in charges):
-            if len(self._wired) >= _KNOWN:
-                self._wired.clear()
             wires = [(self._sums[key], amounts, self._watchers[key]) for key, amounts in charges]
-            self._wired[id(usage)] = (usage, (flavor, wires))
+            self._wired.keep(usage, (flavor, wires))
 
     def _change(self, charges: Iterable[Charge], sign: int) -> None:
         sums_of, watchers_of = self._sums, self._watchers

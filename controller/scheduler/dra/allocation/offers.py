@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from controller.objects.deviceclaims import Device, DeviceAttribute, ResourceSlice
-from controller.scheduler.dra.allocation.bounded import Bounded, Numbers
+from controller.scheduler.model.caches import Bounded, Numbers
 
 PoolKey = tuple[str, str]
 """Names of driver and pool."""

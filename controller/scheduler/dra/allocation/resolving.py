@@ -10,7 +10,6 @@ from typing import Final
 
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from controller.objects.meta import KubernetesObject
-from controller.scheduler.dra.allocation.bounded import Bounded
 from controller.scheduler.dra.allocation.offers import Slices
 from controller.scheduler.dra.allocation.requests import (
     ClaimRequest,
@@ -23,6 +22,7 @@ from controller.scheduler.dra.allocation.requests import (
 from controller.scheduler.dra.allocation.views import selected
 from controller.scheduler.dra.claims.book import extended_names, is_of_one_pod
 from controller.scheduler.dra.claims.celvalues import CelError
+from controller.scheduler.model.caches import Bounded
 from controller.scheduler.model.deviceclaims import ClaimKey, ClaimNames
 from controller.scheduler.model.resources import Amount, ResourceName
 

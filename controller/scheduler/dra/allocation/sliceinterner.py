@@ -11,7 +11,7 @@ import msgspec
 
 from controller.objects.deviceclaims import Device, DeviceAttribute, ResourceSlice
 from controller.objects.meta import ObjectMeta
-from controller.scheduler.dra.allocation.bounded import Bounded
+from controller.scheduler.model.caches import Bounded
 
 _MOST: Final = 8192
 _Any = TypeVar("_Any")

@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 
 from controller.objects.deviceclaims import Device
 from controller.objects.quantity import Quantity
-from controller.scheduler.dra.allocation.bounded import Bounded, Numbers
 from controller.scheduler.dra.allocation.offers import Consumed, Offer, attribute_of
 from controller.scheduler.dra.allocation.requests import ClaimDeviceRequest, ClaimRequest, Constraint, PodClaimsRequest
 from controller.scheduler.dra.claims.amounts import consumed_capacity
 from controller.scheduler.dra.claims.cel import compiled
 from controller.scheduler.dra.claims.celvalues import CelError
 from controller.scheduler.dra.claims.published import as_seen
+from controller.scheduler.model.caches import Bounded, Numbers
 from controller.scheduler.model.taints import untolerated
 
 Part = tuple[int, str]

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from controller.objects.deviceclaims import Device, DeviceAttribute, ResourceSlice
 from controller.scheduler.dra.claims.cel import STEPS, STEPS_EACH, ByDomain, compiled
 from controller.scheduler.dra.claims.celvalues import CelError, Semver
+from controller.scheduler.model.caches import Bounded
 
 _REMEMBERED: Final = 256
 
@@ -28,7 +29,7 @@ class PublishedDevices:
 
     def __init__(self) -> None:
         self._slices: dict[str, tuple[ResourceSlice, tuple[PublishedDevice, ...]]] = {}
-        self._answers: dict[tuple[str, tuple[str, ...]], tuple[PublishedDevice, ...]] = {}
+        self._answers = Bounded[tuple[str, tuple[str, ...]], tuple[PublishedDevice, ...]](_REMEMBERED)
 
     def put(self, given: ResourceSlice) -> bool:
         """Store a slice. Returns whether its content is new."""
@@ -53,12 +54,8 @@ class PublishedDevices:
             selectors = [compiled(expression) for expression in asked[1]]
             devices = [found for found in self._complete() if driver in ("", found.driver)]
             steps = [STEPS + STEPS_EACH * len(devices)]
-            known = tuple(
-                found for found in devices if all(selector.matches(found.seen, steps) for selector in selectors)
-            )
-            if len(self._answers) >= _REMEMBERED:
-                self._answers.clear()
-            self._answers[asked] = known
+            matching = (each for each in devices if all(selector.matches(each.seen, steps) for selector in selectors))
+            known = self._answers.remember(asked, tuple(matching))
         return known
 
     def _complete(self) -> Iterator[PublishedDevice]:

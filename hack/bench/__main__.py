@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from hack.bench.agents import main as agents
 from hack.bench.commandline import main as commandline
-from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology, week
+from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, topology, week
 from hack.bench.fleet import main as fleet
 from hack.bench.node import agent, beside, claimedpods, claims, label, metrics, migplan, preferred, repairs, soak
 from hack.bench.podjobs import nativegangs, volcanojobs
-from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runner, runningjobs, writes
+from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runner, runningjobs
 from hack.bench.web import viewers
 
 BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
@@ -25,7 +25,6 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "repairs": lambda _: asyncio.run(repairs.main()),
     "metrics": metrics.main,
     "soak": soak.main,
-    "writes": writes.main,
     "drain": drain.main,
     "drain-topology": lambda words: drain.main(["--topology", *words]),
     "runner": runner.main,
@@ -35,7 +34,6 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "volcano-jobs": volcanojobs.main,
     "native-gangs": nativegangs.main,
     "drain-model": drainmodel.main,
-    "preemption": preemption.main,
     "engine": engine.main,
     "fleet": fleet.main,
     "curves": fleet.curves,

@@ -169,10 +169,6 @@ def folder(program: Program) -> Path:
     return cache_root() / f"{program.name}-{program.version}-{cache_key(program, sources)}"
 
 
-def is_built(program: Program) -> bool:
-    return folder(program).is_dir()
-
-
 def build(name: str) -> Path:
     """Folder with the binaries of the program ``name``, built first if need be (one build at a time on a machine).
 

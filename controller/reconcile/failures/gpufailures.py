@@ -146,11 +146,11 @@ class GpuFailures:
         """
         self.failed(action)
         self._began.pop(gang_of(action.pod, action.victim), None)
-        found = self._refused.setdefault(action.pod, _Refused(since_s=now_s, again_s=now_s))
-        found.again_s = now_s + REFUSED_AGAIN_S
-        self._due_s = found.again_s if self._due_s is None else min(self._due_s, found.again_s)
-        tell = not found.is_said and now_s >= found.since_s + REFUSED_S
-        found.is_said |= tell
+        refusal = self._refused.setdefault(action.pod, _Refused(since_s=now_s, again_s=now_s))
+        refusal.again_s = now_s + REFUSED_AGAIN_S
+        self._due_s = refusal.again_s if self._due_s is None else min(self._due_s, refusal.again_s)
+        tell = not refusal.is_said and now_s >= refusal.since_s + REFUSED_S
+        refusal.is_said |= tell
         return tell
 
     def recall(self, recent: RecentActions, now_s: float) -> None:

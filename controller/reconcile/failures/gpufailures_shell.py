@@ -226,15 +226,15 @@ class GpuFailureController:
 
 def failed(node: GpuNode) -> dict[str, str]:
     """Devices that are not allocatable any more, by UUID of GPU or MIG instance, and why."""
-    found: dict[str, str] = {}
+    reasons_by_uuid: dict[str, str] = {}
     for device in node.status.devices:
         if not device.healthy:
-            found[device.uuid] = _why(device.health)
+            reasons_by_uuid[device.uuid] = _why(device.health)
         for instance in device.mig.instances if device.mig is not None else ():
             health = instance.health if instance.health is not None else device.health
             if health is not None and not health.handed_out:
-                found[instance.uuid] = _why(health)
-    return found
+                reasons_by_uuid[instance.uuid] = _why(health)
+    return reasons_by_uuid
 
 
 def _why(health: Health | None) -> str:

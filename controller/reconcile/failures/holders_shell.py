@@ -91,13 +91,13 @@ def victim(pod: Pod, usual: OnGpuFailure, ledger: Ledger) -> tuple[Victim | None
     """
     if pod.status.phase in ENDED_PHASES or pod.metadata.deletion_timestamp is not None:
         return None, ""
-    said, policy, invalid = pod.metadata.annotations.get(ON_GPU_FAILURE), usual, ""
-    if said is not None:
+    annotation, policy, invalid = pod.metadata.annotations.get(ON_GPU_FAILURE), usual, ""
+    if annotation is not None:
         try:
-            policy = OnGpuFailure(said)
+            policy = OnGpuFailure(annotation)
         except ValueError:
             policies = ", ".join(OnGpuFailure)
-            invalid = f"{ON_GPU_FAILURE}: found {said[:63]!r}, expected {policies}; policy {policy} applies"
+            invalid = f"{ON_GPU_FAILURE}: found {annotation[:63]!r}, expected {policies}; policy {policy} applies"
     workload = workload_of(pod)
     kept = ledger.current(workload) if workload is not None else None
     known = WorkloadKey(kept.workload.key) if kept is not None else None

@@ -216,8 +216,8 @@ def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ..
     assigned = status.admission.pod_set_assignments
     by_host = one_set(each.name for each in assigned if _is_by_host(each) and each.name in sets)
     for pod_set_assignment in assigned:
-        given = pod_set_assignment.topology_assignment
-        if given is None or pod_set_assignment.name not in by_host:
+        topology = pod_set_assignment.topology_assignment
+        if topology is None or pod_set_assignment.name not in by_host:
             continue
         flavors = sorted(set(pod_set_assignment.flavors.values()))
         added = (
@@ -225,7 +225,7 @@ def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ..
             *(each for flavor in flavors for each in tolerations(flavor)),
             *_of_checks(workload, pod_set_assignment.name),
         )
-        for domain in decode(given):
+        for domain in decode(topology):
             host = domain.values[-1]
             pods[host] = pods.get(host, 0) + domain.pods
             if added:

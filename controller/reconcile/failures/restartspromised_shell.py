@@ -76,20 +76,20 @@ class RestartPromises:
     async def _told(self, key: WorkloadKey) -> None:
         """Tells the victim, or has it looked at again behind the others."""
         try:
-            said = await self._again(key)
+            again_s = await self._again(key)
         except Exception:
             log.exception("workload %s: nobody knows when it starts again", key)
-            said = None
+            again_s = None
         if key not in self._due:
             return
         del self._due[key]
         kept = self._ledger.get(key)
         if kept is None or not is_untold(kept.workload):
             return
-        if said is None or kept.writing:
+        if again_s is None or kept.writing:
             self._due[key] = None
             return
-        await self._write(kept, said)
+        await self._write(kept, again_s)
 
     async def _write(self, kept: Kept, said: str) -> None:
         after, note = _with_promise(kept.workload, said)
@@ -105,11 +105,11 @@ def is_untold(workload: Workload) -> bool:
     other nodes has them already.
     """
     conditions = workload.status.conditions
-    told = find_condition(conditions, reasons.PREEMPTED)
-    if told is None or told.status != "True" or told.reason == PreemptionReason.CONSOLIDATION:
+    preempted = find_condition(conditions, reasons.PREEMPTED)
+    if preempted is None or preempted.status != "True" or preempted.reason == PreemptionReason.CONSOLIDATION:
         return False
     over = is_true(conditions, reasons.FINISHED) or not workload.spec.active
-    return not over and words.STARTS_AGAIN not in told.message
+    return not over and words.STARTS_AGAIN not in preempted.message
 
 
 def _with_promise(workload: Workload, said: str) -> tuple[Workload, str]:

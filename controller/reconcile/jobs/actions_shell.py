@@ -210,7 +210,7 @@ def pods_to_ungate(pods: Sequence[Json], gate: str, counts: dict[str, int]) -> l
     other; where there are several it was not charged, and keeps its gate.
     """
     live = _going(pods)
-    found: list[Json] = []
+    losing: list[Json] = []
     for name, count in counts.items():
         own = [pod for pod in live if len(counts) == 1 or labels(pod).get(names.POD_SET) == name]
         free = sum(gate not in _gates(pod) for pod in own)
@@ -218,8 +218,8 @@ def pods_to_ungate(pods: Sequence[Json], gate: str, counts: dict[str, int]) -> l
             (pod for pod in own if gate in _gates(pod)),
             key=lambda pod: (pod["metadata"].get("creationTimestamp", ""), pod["metadata"]["name"]),
         )
-        found += held[: max(0, count - free)]
-    return found
+        losing += held[: max(0, count - free)]
+    return losing
 
 
 def _going(pods: Sequence[Json]) -> list[Json]:

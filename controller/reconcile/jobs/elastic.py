@@ -120,13 +120,13 @@ def in_order(live: Iterable[SeenWorkload]) -> list[SeenWorkload]:
     known = {workload.typed.key: workload for workload in live}
 
     def depth(workload: SeenWorkload) -> int:
-        found, current = 0, workload
-        while found < len(known):
+        levels, current = 0, workload
+        while levels < len(known):
             before = known.get(WorkloadKey(current.typed.metadata.annotations.get(names.REPLACEMENT_FOR, "")))
             if before is None or before.age_key[0] != workload.age_key[0]:
                 break
-            found, current = found + 1, before
-        return found
+            levels, current = levels + 1, before
+        return levels
 
     return sorted(known.values(), key=lambda workload: (workload.age_key[0], depth(workload), workload.name))
 

@@ -65,14 +65,14 @@ def _most(context: Context, base: SeenWorkload) -> dict[str, int]:
     A limit of the run time counts for each Workload, and a check of an admission may take long or refuse: a job of
     either keeps the counts of its admission.
     """
-    status, given = base.typed.status, compose.admitted_counts(base.typed)
+    status, admitted = base.typed.status, compose.admitted_counts(base.typed)
     fixed = base.typed.spec.maximum_execution_time_seconds is not None or status.admission_checks
     if fixed or status.reclaimable_pods or base.eviction is not None or not _may_grow(context):
         return {}
-    if context.kind.counts(context.job) != given:
+    if context.kind.counts(context.job) != admitted:
         return {}
     most = context.kind.full_counts(context.job)
-    return most if most.keys() == given.keys() and all(most[name] > given[name] for name in given) else {}
+    return most if most.keys() == admitted.keys() and all(most[name] > admitted[name] for name in admitted) else {}
 
 
 def _asks_for(growth: SeenWorkload, base: SeenWorkload, most: dict[str, int]) -> bool:
@@ -88,11 +88,11 @@ def _follows(slice_: SeenWorkload) -> str:
 
 def _grown(context: Context, growth: SeenWorkload) -> list[Action]:
     """Actions for a growth that is admitted: the job gets the pods, then the growth is its Workload."""
-    given, before = compose.admitted_counts(growth.typed), before_growth(growth.typed)
+    admitted, before = compose.admitted_counts(growth.typed), before_growth(growth.typed)
     if set(context.kind.counts(context.job).values()) != {before}:
         return [_settled(growth)]  # it has grown, or somebody has changed it
-    patch = context.kind.resized(context.job, given)
-    told = words.job_grown(before or 0, sum(given.values()))
+    patch = context.kind.resized(context.job, admitted)
+    told = words.job_grown(before or 0, sum(admitted.values()))
     return [StartJob(patches=(patch,), name=growth.name, uid=growth.uid), event("Grown", told)]
 
 

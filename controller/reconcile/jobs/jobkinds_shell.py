@@ -74,11 +74,11 @@ class JobKindController:
     async def run(self) -> None:
         while True:
             self._due.clear()
-            given = list(self._feeds[DECLARATIONS].objects())
-            found = verdicts(given, KNOWN_KINDS, self._externals)
-            for each in given:
+            declarations = list(self._feeds[DECLARATIONS].objects())
+            found = verdicts(declarations, KNOWN_KINDS, self._externals)
+            for each in declarations:
                 await self._tend(each, found[str(each["metadata"]["name"])])
-            await self._clock.wait(self._due, LOOK_S if given else None)
+            await self._clock.wait(self._due, LOOK_S if declarations else None)
 
     async def _tend(self, given: Json, verdict: Verdict) -> None:
         holders = self._holders(verdict.kind) if verdict.kind is not None else 0

@@ -413,7 +413,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
         return removed  # their removal brings the next reconciliation
     try:
         grows = bool(context.kind.counts_above(context.job))
-        given = infos(
+        starts = infos(
             workload.typed,
             context.cluster.flavor,
             elastic=context.elastic,
@@ -423,7 +423,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
             group=group,
             off=kept_off_spot(context.settings, context.cluster, workload.typed),
         )
-        patches = context.kind.start(context.job, workload, given)
+        patches = context.kind.start(context.job, workload, starts)
     except StartConflictError as conflict:
         return [*not_startable(workload.name, workload.uid, f"The job cannot start: {conflict}")]
     except FlavorMissingError as missing:

@@ -191,13 +191,13 @@ class JobController(Reconciler[JobKey]):
             references = kind.references(job.json)
         except JobError:
             return  # the reconciler refuses the job with this very error
-        found = tuple(
+        objects = tuple(
             (read_resource(one.kind), key.namespace if one.kind.namespaced else "", one.name) for one in references
         )
-        for read in found:
+        for read in objects:
             note(self._readers, read, key, gone=False)
-        if found:
-            self._reads[key] = found
+        if objects:
+            self._reads[key] = objects
 
     def _hear_owner(self, change: Change[Any]) -> None:
         """Enqueues the parts of a job, because whether it is queued decides about them, and another watch may have
@@ -345,13 +345,13 @@ class JobController(Reconciler[JobKey]):
 
     def _jobs_below(self, uid: str) -> list[tuple[JobKind, Json]]:
         """Jobs that the object with this uid controls."""
-        found = []
+        below = []
         for child in sorted(self._children.get(uid, ())):
             resource = self._resources[child.kind]
             entry = self._feeds[resource].get(ObjectKey(child.namespace, child.name))
             if entry is not None:
-                found.append((self._kinds[resource], entry.object.json))
-        return found
+                below.append((self._kinds[resource], entry.object.json))
+        return below
 
     def _is_behind(self, kind: JobKind, job: Json) -> bool:
         meta = job["metadata"]

@@ -61,14 +61,14 @@ def made(context: Context, workload: SeenWorkload, name: str) -> list[Action]:
         "labels": {START_OF: workload.uid},
         "ownerReferences": [owner],
     }
-    told = gang_verdict(workload.typed)
+    earlier = gang_verdict(workload.typed)
     return [
         MakeGroup(
             body={"kind": "PodGroup", "metadata": metadata, "spec": spec},
             refused=SetGangScheduled(
                 name=workload.name, uid=workload.uid, status="False", reason=reasons.POD_GROUP_NOT_MADE, message=""
             ),
-            told=told.message if told is not None and told.reason == reasons.POD_GROUP_NOT_MADE else "",
+            told=earlier.message if earlier is not None and earlier.reason == reasons.POD_GROUP_NOT_MADE else "",
         )
     ]
 

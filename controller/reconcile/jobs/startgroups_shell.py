@@ -121,11 +121,11 @@ class StartGroups:
         if now is not None:
             self._known[key] = now
             self._note(now, key, gone=False)
-        for each in (before, now):
-            owner = None if each is None else _workload(each)
+        for group in (before, now):
+            owner = None if group is None else _workload(group)
             if owner is not None:
                 self._changed(WorkloadKey(f"{key.namespace}/{owner.name}"))
-            elif each is not None and (uid := _controller(each)):
+            elif group is not None and (uid := _controller(group)):
                 self._of_job(uid)
         for uid in self._named.pop(key, ()):
             self._of_job(uid)

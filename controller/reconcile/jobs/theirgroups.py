@@ -126,18 +126,18 @@ def looked(pods: Iterable[Json], since_s: float, needed: int, before: Look | Non
     Pods that wait count from the second look on, those that are not there after ``HALF_S``.
     """
     pods = list(pods)
-    found, gone = without_node(pods, since_s, needed), missing(pods, since_s, needed)
+    nodeless, gone = without_node(pods, since_s, needed), missing(pods, since_s, needed)
     again = before is None or now_s >= before.at_s + LOOKS_EVERY_S
     known = before.waiting if before is not None and again else frozenset[str]()
     missing_since_s = None
     if gone:
         earlier_s = None if before is None else before.missing_since_s
         missing_since_s = now_s if earlier_s is None else earlier_s
-    lost = sum(preempted or uid in known for uid, preempted in found.items())
+    lost = sum(preempted or uid in known for uid, preempted in nodeless.items())
     if missing_since_s is not None and now_s >= missing_since_s + HALF_S:
-        lost = gone + len(found)
+        lost = gone + len(nodeless)
     kept = now_s if before is None or again else before.at_s
-    waiting = frozenset(found) if before is None or again else before.waiting
+    waiting = frozenset(nodeless) if before is None or again else before.waiting
     return Look(at_s=kept, waiting=waiting, missing_since_s=missing_since_s, lost=lost)
 
 

@@ -151,17 +151,17 @@ def _of_tree(pods: Collection[Json], uids: set[str], workload: str, without: str
     live = [
         pod for pod in pods if without not in (text(pod, "metadata", "uid"), _controller_uid(pod)) and _may_run(pod)
     ]
-    below, found = set(uids), dict[str, Json]()
+    below, running = set(uids), dict[str, Json]()
     while True:
         more = {
             text(pod, "metadata", "uid"): pod
             for pod in live
             if _controller_uid(pod) in below or _workload_of(pod) == workload
         }
-        if more.keys() == found.keys():
-            return list(found.values())
-        found = more
-        below |= found.keys()
+        if more.keys() == running.keys():
+            return list(running.values())
+        running = more
+        below |= running.keys()
 
 
 def _may_run(pod: Json) -> bool:

@@ -94,22 +94,22 @@ class Followed:
         await self._needed.wait()
         while True:
             try:
-                found = await self._served()
+                version = await self._served()
             except KubeError as error:
                 log.warning("it is not known whether %s of %s are there: %s", self._versions[0].plural, NATIVE, error)
                 self._known.set()
                 await sleep(self._clock, _AGAIN_S)
                 continue
-            if found is None:
+            if version is None:
                 self._is_absent()
                 await sleep(self._clock, CHECK_S)
                 continue
-            self._absent, self._version = False, found
-            self._say(f"following {found.plural} of {found.api_version}")
+            self._absent, self._version = False, version
+            self._say(f"following {version.plural} of {version.api_version}")
             backoff = Backoff(random=self._random, initial_s=0.2, maximum_s=10.0)
             self._reflector = Reflector(
                 self._client,
-                found,
+                version,
                 msgspec.json.decode,
                 self._tell,
                 clock=self._clock,

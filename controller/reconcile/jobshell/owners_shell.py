@@ -41,7 +41,7 @@ class Owners:
 
     async def above(self, child: Json, cluster: ClusterObjects) -> Above:
         """Follows the owners of ``child`` for as long as they are of these kinds."""
-        namespace, found, current = text(child, "metadata", "namespace"), dict[str, Json](), child
+        namespace, owners_read, current = text(child, "metadata", "namespace"), dict[str, Json](), child
         for _ in range(MAX_DEPTH):
             reference = controller_of(current)
             if reference is None or cluster.has_workload(reference.uid):
@@ -54,9 +54,9 @@ class Owners:
                     return Above(cluster, self._missing(namespace, reference))
                 if owner is None:
                     break
-                found[reference.uid] = owner
+                owners_read[reference.uid] = owner
             current = owner
-        return Above(_knowing(cluster, found))
+        return Above(_knowing(cluster, owners_read))
 
     async def _get(self, namespace: str, reference: OwnerReference) -> Json | None:
         resource = self._resources.get((reference.api_version, reference.kind))

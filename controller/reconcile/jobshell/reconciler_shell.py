@@ -49,13 +49,13 @@ class Reconciler(ABC, Generic[K]):
         """Enqueues all keys, or those of a namespace, when that changes which they are read with."""
         match observed.change:
             case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
-                for _, each in list(self._keys()):
-                    self._queue.put(each)
+                for _, due in list(self._keys()):
+                    self._queue.put(due)
             case Changed(key=key, old=old, new=new) if observed.resource == NAMESPACES:
                 if _told_by(old.object.metadata) != _told_by(new.object.metadata):
-                    for namespace, each in list(self._keys()):
+                    for namespace, due in list(self._keys()):
                         if namespace == key.name:
-                            self._queue.put(each)
+                            self._queue.put(due)
 
     def _seen(self, keys: Iterable[WorkloadKey]) -> tuple[SeenWorkload, ...]:
         """Those of the Workloads that are known, in the order of their keys."""

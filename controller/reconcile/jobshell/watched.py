@@ -79,11 +79,11 @@ def external_kinds(names: Collection[str]) -> tuple[Resource, ...]:
     Their plurals follow from their kinds as client-go guesses them (``meta.UnsafeGuessKindToResource``): the
     configuration's names do not tell more.
     """
-    found = []
+    kinds = []
     for name in names:
         kind, version, group = name.split(".", 2)
-        found.append(Resource(group, version, _plural(kind.lower()), kind, namespaced=True))
-    return tuple(found)
+        kinds.append(Resource(group, version, _plural(kind.lower()), kind, namespaced=True))
+    return tuple(kinds)
 
 
 def _plural(kind: str) -> str:
@@ -118,12 +118,12 @@ class KeptJob(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, raw: bytes, *parts: str) -> "KeptJob":
         """An object as the API server writes it, or these ``parts`` of it, less the record of field managers."""
-        given = _PARTS.decode(raw)
-        meta = _PARTS.decode(given.get("metadata", _NOTHING))
+        parsed = _PARTS.decode(raw)
+        meta = _PARTS.decode(parsed.get("metadata", _NOTHING))
         meta.pop(_MANAGERS, None)
         # The rest, most of it, is copied into the text undecoded.
-        given["metadata"] = msgspec.Raw(msgspec.json.encode(meta))
-        kept = {name: given[name] for name in parts} if parts else given
+        parsed["metadata"] = msgspec.Raw(msgspec.json.encode(meta))
+        kept = {name: parsed[name] for name in parts} if parts else parsed
         return cls._packed(
             kept, {"metadata": {name: msgspec.json.decode(meta[name]) for name in _ASKED if name in meta}}
         )

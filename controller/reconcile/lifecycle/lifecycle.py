@@ -352,17 +352,17 @@ def _gang_not_scheduled(workload: Workload, _: QueuePolicies, config: EngineConf
     """A gang that kube-scheduler does not start is evicted, with the back-off and the budget of pods that do not get
     ready.
     """
-    told = gang_verdict(workload)
-    if told is None or not any(deadline <= now_s for deadline in verdict_deadlines(workload)):
+    verdict = gang_verdict(workload)
+    if verdict is None or not any(deadline <= now_s for deadline in verdict_deadlines(workload)):
         return None
     rules, count = config.wait_for_pods_ready or WaitForPodsReady(), _requeues(workload)
     if rules.backoff_limit_count is not None and count > rules.backoff_limit_count:
         message = statuses.gang_refused_too_often(count - 1)
         return _mark(workload, REQUEUING_LIMIT_EXCEEDED, message, None, now_s)
-    reason, message = reasons.PREEMPTED_BY_SCHEDULER, told.message
-    if told.reason != reasons.PREEMPTED_BY_SCHEDULER:
-        lost = "quota" if told.reason == reasons.POD_GROUP_NOT_MADE else "places"
-        reason, message = reasons.GANG_NOT_SCHEDULED, statuses.gang_given_up(lost, exact(PATIENCE_S), told.message)
+    reason, message = reasons.PREEMPTED_BY_SCHEDULER, verdict.message
+    if verdict.reason != reasons.PREEMPTED_BY_SCHEDULER:
+        lost = "quota" if verdict.reason == reasons.POD_GROUP_NOT_MADE else "places"
+        reason, message = reasons.GANG_NOT_SCHEDULED, statuses.gang_given_up(lost, exact(PATIENCE_S), verdict.message)
     wait_s = backoff_s(WorkloadKey(workload.key), count, rules)
     return _evict(workload, reason, message, now_s, delay_s=wait_s, count=count)
 

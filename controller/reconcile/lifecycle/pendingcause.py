@@ -77,12 +77,12 @@ def blocked_by_queues(engine: Engine, key: LocalQueueKey) -> PendingCause | None
     problems = engine.inactive(name) if queue is not None else ()
     if queue is not None and (wrong := _misconfigured(queue.object)) is not None:
         return PendingCause(PendingReason.MISCONFIGURED, wrong)
-    found = local_queue_problem(local, cluster, queue_active=not problems)
-    if found is None:
+    problem = local_queue_problem(local, cluster, queue_active=not problems)
+    if problem is None:
         return None
-    if found.reason == "ClusterQueueDoesNotExist":
-        return PendingCause(PendingReason.MISCONFIGURED, found.message)
-    message = words.queue_inactive(name, problems[0].message) if problems else found.message
+    if problem.reason == "ClusterQueueDoesNotExist":
+        return PendingCause(PendingReason.MISCONFIGURED, problem.message)
+    message = words.queue_inactive(name, problems[0].message) if problems else problem.message
     return PendingCause(PendingReason.SUSPENDED, message)
 
 
@@ -114,14 +114,14 @@ def before_a_try(engine: Engine, workload: Workload) -> PendingCause | None:
     if found is not None:
         return found
     gates = engine.state.config.gates
-    said = find_condition(workload.status.conditions, reasons.QUOTA_RESERVED)
-    if said is None:
+    reserved = find_condition(workload.status.conditions, reasons.QUOTA_RESERVED)
+    if reserved is None:
         if not gates.on("UnadmittedWorkloadsExplicitStatus"):
             return None
         record = engine.stories.last(WorkloadKey(workload.key))
         if record is not None:
             return PendingCause(record.reason, sentence(record))
-    elif said.status != "False" or said.reason not in {reason_code(reason, gates) for reason in _BLOCKED}:
+    elif reserved.status != "False" or reserved.reason not in {reason_code(reason, gates) for reason in _BLOCKED}:
         return None
     return PendingCause(PendingReason.PENDING_EVALUATION, words.not_tried())
 

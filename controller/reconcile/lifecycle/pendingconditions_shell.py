@@ -64,13 +64,13 @@ class PendingConditions:
         """Notes that the workload waits from now on, tried or not: a workload of a shape that is known not to fit is
         never tried itself, and one that is held back may not queue.
         """
-        said = _said(workload)
+        shown = _said(workload)
         since_s = epoch_s(workload.metadata.creation_timestamp)
-        if said is None and self._engine.state.config.gates.on("UnadmittedWorkloadsExplicitStatus"):
+        if shown is None and self._engine.state.config.gates.on("UnadmittedWorkloadsExplicitStatus"):
             since_s = -math.inf  # its condition is due at once
         cause = before_a_try(self._engine, workload)
-        reason = said or "" if cause is None else self._code(cause.reason)
-        self._schedule.decided(WorkloadKey(workload.key), reason, since_s=since_s, said=said, now_s=now_s)
+        reason = shown or "" if cause is None else self._code(cause.reason)
+        self._schedule.decided(WorkloadKey(workload.key), reason, since_s=since_s, said=shown, now_s=now_s)
 
     def decided(self, pending: Pending, now_s: float) -> None:
         workload = pending.info.workload

@@ -31,8 +31,8 @@ def verdict(workload: SeenWorkload, group: NativeGroup) -> list[WorkloadAction]:
     group is there after the API server refused it. A group that
     was there before the admission may have been preempted before it.
     """
-    told = gang_verdict(workload.typed)
-    said = find_condition(group.status.conditions, INITIALLY_SCHEDULED) or find_condition(
+    known = gang_verdict(workload.typed)
+    scheduled = find_condition(group.status.conditions, INITIALLY_SCHEDULED) or find_condition(
         group.status.conditions, TREE_INITIALLY_SCHEDULED
     )
     status: _Status = "False"
@@ -43,12 +43,12 @@ def verdict(workload: SeenWorkload, group: NativeGroup) -> list[WorkloadAction]:
     since_s = 0.0 if admitted is None else epoch_s(admitted.last_transition_time)
     if taken is not None and taken.status == "True" and epoch_s(taken.last_transition_time) >= since_s:
         reason, message = reasons.PREEMPTED_BY_SCHEDULER, statuses.gang_preempted_by_scheduler()
-    elif said is not None and said.status == "False":
-        reason = _SCHEDULER_ERROR if said.reason == _SCHEDULER_ERROR else _UNSCHEDULABLE
-        message = statuses.gang_not_scheduled(" ".join(said.message.split()))
-    elif said is not None and said.status == "True" and told is not None:
+    elif scheduled is not None and scheduled.status == "False":
+        reason = _SCHEDULER_ERROR if scheduled.reason == _SCHEDULER_ERROR else _UNSCHEDULABLE
+        message = statuses.gang_not_scheduled(" ".join(scheduled.message.split()))
+    elif scheduled is not None and scheduled.status == "True" and known is not None:
         status, reason, message = "True", _SCHEDULED, statuses.gang_scheduled()
-    elif told is not None and told.reason == reasons.POD_GROUP_NOT_MADE:
+    elif known is not None and known.reason == reasons.POD_GROUP_NOT_MADE:
         status, reason, message = "Unknown", _MADE, statuses.gang_has_group()
     else:
         return []

@@ -93,12 +93,12 @@ def before(workload: Workload) -> dict[str, int]:
         request = asked.get(one.name)
         if request is not None and request.pod_set_group_name and not _numbers_each_set(workload, request):
             groups.setdefault(request.pod_set_group_name, []).append(one)
-    found = {}
+    offsets = {}
     for members in groups.values():
         if len(members) == _GROUP_MEMBERS:
             leader, workers = sorted(members, key=lambda one: one.count or 0)
-            found[workers.name] = leader.count or 0
-    return found
+            offsets[workers.name] = leader.count or 0
+    return offsets
 
 
 def _numbers_each_set(workload: Workload, request: PodSetTopologyRequest) -> bool:
@@ -120,7 +120,7 @@ def pod_set_places(
     ``TopologyEncodingError``.
     """
     count = admitted_pods(pod_set, assignment)
-    asked, given = pod_set.topology_request, assignment.topology_assignment
+    asked, topology = pod_set.topology_request, assignment.topology_assignment
     ranks = None
     if asked is not None and asked.pod_index_label:
         ranks = Ranks(
@@ -134,8 +134,8 @@ def pod_set_places(
         name=pod_set.name,
         count=count,
         needed=count if needed is None else min(needed, count),
-        levels=() if given is None else given.levels,
-        domains=() if given is None else tuple(decode(given)),
+        levels=() if topology is None else topology.levels,
+        domains=() if topology is None else tuple(decode(topology)),
         ranks=ranks,
     )
 
@@ -149,16 +149,16 @@ def ungated(
     and each of these has its place; once one has, the rest follow as they come.
     """
     by_uid = {pod.uid: pod for pod in pods}  # one that is listed twice is one pod
-    found: list[PodPlace] = []
+    places: list[PodPlace] = []
     complete = True
     for pod_set in sets:
         own = [pod for pod in by_uid.values() if pod.pod_set == pod_set.name]
         gone = sum(not pod.waits for pod in own)
         here = _set(pod_set, own, unhealthy)
-        found += here
+        places += here
         complete = complete and gone + len(here) >= pod_set.needed
     begun = any(not pod.waits and not pod.ended for pod in by_uid.values())
-    return tuple(found) if begun or complete or not gang else ()
+    return tuple(places) if begun or complete or not gang else ()
 
 
 def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:

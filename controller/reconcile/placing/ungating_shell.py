@@ -427,12 +427,12 @@ def _places(workload: Workload, pods: Iterable[Pod], *, every: bool) -> list[Pod
 
 def _offsets(pods: Iterable[Pod]) -> dict[str, int]:
     """The number of the first pod of each pod set, if pods tell one. Raises JobError."""
-    found: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     for pod in pods:
         name, said = pod.metadata.labels.get(names.POD_SET, ""), pod.metadata.annotations.get(INDEX_OFFSET)
-        if said is not None and name not in found:
-            found[name] = parsed_integer(said, f"pod {pod.metadata.name}: metadata.annotations[{INDEX_OFFSET}]")
-    return found
+        if said is not None and name not in offsets:
+            offsets[name] = parsed_integer(said, f"pod {pod.metadata.name}: metadata.annotations[{INDEX_OFFSET}]")
+    return offsets
 
 
 def _is_place(selector: dict[str, str], sets: list[PodSetPlaces]) -> bool:

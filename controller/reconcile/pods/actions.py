@@ -150,16 +150,16 @@ def uncounted(pod: SeenPod) -> tuple[Json, ...]:
     if not pod.above_minimum_of:
         return ()
     listed = sequence(pod.raw, "metadata", "finalizers")
-    found: list[Json] = []
+    operations: list[Json] = []
     if _JOB_TRACKING in listed:
         kept = [finalizer for finalizer in listed if finalizer != _JOB_TRACKING]
-        found += [
+        operations += [
             {"op": "test", "path": "/metadata/finalizers", "value": listed},
             {"op": "replace", "path": "/metadata/finalizers", "value": kept},
         ]
     if _TRAINING_JOB in pod.labels:
-        found.append({"op": "remove", "path": f"/metadata/labels/{_TRAINING_JOB.replace('/', '~1')}"})
-    return ({"op": "test", "path": "/metadata/uid", "value": pod.uid}, *found) if found else ()
+        operations.append({"op": "remove", "path": f"/metadata/labels/{_TRAINING_JOB.replace('/', '~1')}"})
+    return ({"op": "test", "path": "/metadata/uid", "value": pod.uid}, *operations) if operations else ()
 
 
 def finalizers_removed(pods: tuple[SeenPod, ...]) -> list[PodAction]:

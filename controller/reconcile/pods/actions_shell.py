@@ -72,7 +72,7 @@ class PodActions:
         """
         objects = pods.values() if made_for is None else made_for
         events: list[_Told] = []
-        told = self._told.get(about.uid, ())
+        repeated = self._told.get(about.uid, ())
         for kind, run in groupby(actions, type):
             together = list(run)
             if kind is PatchPod:
@@ -94,7 +94,7 @@ class PodActions:
                     case _:
                         await self._workloads.carry_out(action, about.namespace, about.kind, objects)
         for event in events:
-            if event not in told:
+            if event not in repeated:
                 self._tell(*event)
         self._told[about.uid] = tuple(events)
         if waiting := next((action.message for action in actions if isinstance(action, AwaitOwner)), ""):

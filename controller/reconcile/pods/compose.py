@@ -102,11 +102,11 @@ def priority(group: Group, pods: Sequence[SeenPod], settings: JobSettings, clust
 
 def _highest(where: str, class_names: set[str], known: foreignmarks.PriorityOf) -> Json:
     values = {name: known(name) for name in class_names}
-    found = [(value, name) for name, value in values.items() if value is not None]
-    if len(found) < len(values):
+    by_value = [(value, name) for name, value in values.items() if value is not None]
+    if len(by_value) < len(values):
         missing = min(name for name, value in values.items() if value is None)
         raise missing_class(where, "PriorityClass", missing)
-    value, name = max(found)
+    value, name = max(by_value)
     return compose.pod_class(name, value)
 
 
@@ -128,11 +128,11 @@ def asks_for(sets: Sequence[JobPodSet], workload: SeenWorkload) -> bool:
 
     The template of a pod that has started is not compared: its start has changed it.
     """
-    given = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
-    if {pod_set.name for pod_set in sets} != given.keys():
+    requested = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+    if {pod_set.name for pod_set in sets} != requested.keys():
         return False
     for pod_set in sets:
-        there = given[pod_set.name]
+        there = requested[pod_set.name]
         if (pod_set.count, pod_set.min_count) != (there.count, there.min_count):
             return False
         # The name of a role says what its pods request; the name of a pod on its own does not.
@@ -230,16 +230,16 @@ def gang_annotation(group: Group, pods: Sequence[SeenPod], settings: JobSettings
 
 
 def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[str, str]:
-    found = {**marks.passed_on(oldest.raw, settings.gates), **foreignmarks.preemption_marks(oldest.raw)}
+    annotations = {**marks.passed_on(oldest.raw, settings.gates), **foreignmarks.preemption_marks(oldest.raw)}
     if settings.gates.on("WorkloadIdentifierAnnotations"):
-        found[names.JOB_OWNER_GVK] = "/v1, Kind=Pod"
-        found[names.JOB_OWNER_NAME] = group.name or oldest.name
+        annotations[names.JOB_OWNER_GVK] = "/v1, Kind=Pod"
+        annotations[names.JOB_OWNER_NAME] = group.name or oldest.name
     if group.name:
-        found[IS_GROUP_WORKLOAD] = "true"
+        annotations[IS_GROUP_WORKLOAD] = "true"
     if group.foreign is not None and group.foreign.preemptibility:
-        found[foreignmarks.KAI_PREEMPTIBILITY] = group.foreign.preemptibility
+        annotations[foreignmarks.KAI_PREEMPTIBILITY] = group.foreign.preemptibility
     if oldest.above_minimum_of:
-        found[ABOVE_MINIMUM_OF] = oldest.above_minimum_of
+        annotations[ABOVE_MINIMUM_OF] = oldest.above_minimum_of
     if sisters := _sisters(group, oldest):
-        found[STARTS_WITH] = sisters
-    return found
+        annotations[STARTS_WITH] = sisters
+    return annotations

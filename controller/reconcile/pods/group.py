@@ -122,18 +122,18 @@ def _container(container: Any) -> Json:
 def _beyond(pod: SeenPod) -> Json:
     """The further fields that tell pods apart; empty for most."""
     spec = mapping(pod.raw, "spec")
-    found: Json = {key: spec[key] for key in _MORE if spec.get(key) and spec[key] != _DEFAULTS.get(key)}
+    fields: Json = {key: spec[key] for key in _MORE if spec.get(key) and spec[key] != _DEFAULTS.get(key)}
     sidecars = [item.get("restartPolicy") for item in sequence(pod.raw, "spec", "initContainers")]
     if any(sidecars):
-        found["sidecars"] = sidecars
+        fields["sidecars"] = sidecars
     placed = {
         key: value
         for key, value in sorted(pod.annotations.items())
         if (key in _PLACED_BY or key.startswith(PREFIX)) and key not in _OF_NO_SHAPE
     }
     if placed:
-        found["placed"] = placed
-    return {"more": found} if found else {}
+        fields["placed"] = placed
+    return {"more": fields} if fields else {}
 
 
 def template(pod: SeenPod) -> Json:
@@ -323,14 +323,14 @@ def _check_indexes(pods: Sequence[SeenPod], total: int) -> None:
 
 def copied_labels(pods: Sequence[SeenPod], keys: Sequence[str]) -> dict[str, str]:
     """Labels that the workload copies from all of its pods. Raises JobError if two disagree."""
-    found: dict[str, str] = {}
+    copied: dict[str, str] = {}
     for pod in pods:
         for key in keys:
             value = pod.labels.get(key)
-            if value is not None and found.setdefault(key, value) != value:
+            if value is not None and copied.setdefault(key, value) != value:
                 where = f"metadata.labels[{key}]"
                 raise JobError(f"{where}: the pods of a group must agree, found {shown(value)} on {pod.name}")
-    return found
+    return copied
 
 
 def _agree(pods: Sequence[SeenPod], key: str, read: Callable[[SeenPod], str]) -> None:
@@ -405,10 +405,10 @@ def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | No
     """
     roles = {"": list(pods)} if counts is None else by_role(pods)
     allowed = {"": group.total} if counts is None else counts
-    found: list[SeenPod] = []
+    superfluous: list[SeenPod] = []
     for name, own in roles.items():
         spare = len(own) - allowed.get(name, 0)
         leaving = sorted((pod for pod in own if pod.stays), key=lambda pod: pod.age_key, reverse=True)
         leaving.sort(key=lambda pod: (pod.has_finalizer, not pod.is_gated))
-        found += leaving[: max(spare, 0)]
-    return found
+        superfluous += leaving[: max(spare, 0)]
+    return superfluous

@@ -117,12 +117,12 @@ class GroupObjects:
         """Writes the status of the groups of this name, none of whose pods is queued by itself."""
         for system in sorted(self._written):
             name = GroupName(system, group)
-            given = self._of[system].get(ObjectKey(namespace, group))
-            owner = None if given is None else controller_of(given)
-            if given is None or (owner is not None and owner.api_version == FOREIGN_JOB.api_version):
+            group_object = self._of[system].get(ObjectKey(namespace, group))
+            owner = None if group_object is None else controller_of(group_object)
+            if group_object is None or (owner is not None and owner.api_version == FOREIGN_JOB.api_version):
                 continue
             try:
-                status = groupstatus.of_owner(name, given, self._settings, self._cluster)
+                status = groupstatus.of_owner(name, group_object, self._settings, self._cluster)
                 await self._write(namespace, system, group, status)
             except (JobError, NestingTooDeepError):
                 continue  # its pods are refused with the sentence, once there are some

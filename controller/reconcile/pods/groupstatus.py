@@ -19,11 +19,11 @@ def of_pods(name: GroupName, seen: SeenPods, above: Sequence[SeenPod] = ()) -> J
 
     ``above``: pods above its minimum, which are counted and not waited for.
     """
-    given = seen.pod_group
-    if given is None or name.system is None:
+    pod_group = seen.pod_group
+    if pod_group is None or name.system is None:
         return {}  # the scheduler of Kubernetes' own groups writes theirs
     try:
-        foreign = read_group(name, given)
+        foreign = read_group(name, pod_group)
         pods = [as_member(pod, foreign) for pod in seen.pods]
         group = group_of(pods, foreign)
         missing = short(group, filling(group, [pod for pod in pods if pod.stays or pod.has_succeeded]))
@@ -38,7 +38,7 @@ def of_pods(name: GroupName, seen: SeenPods, above: Sequence[SeenPod] = ()) -> J
         stuck=stuck(pods),
     )
     resources = None if workload is None else resources_of(workload.typed)
-    return status_patch(name.system, given, standing, resources)
+    return status_patch(name.system, pod_group, standing, resources)
 
 
 def pods_are_told(given: Json, status: Json) -> str:

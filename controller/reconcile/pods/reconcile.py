@@ -236,16 +236,16 @@ class _Reconciliation:
         If a PodGroup has more pods than it asks for, ungated pods come first, then the oldest; once quota is reserved,
         as many of each role as the workload has.
         """
-        found = [pod for pod in self.pods if pod.stays or (pod.has_succeeded and not self.group.serving)]
+        filling = [pod for pod in self.pods if pod.stays or (pod.has_succeeded and not self.group.serving)]
         if self.group.declared:
-            return found
-        found.sort(key=lambda pod: (pod.is_gated, pod.age_key))
+            return filling
+        filling.sort(key=lambda pod: (pod.is_gated, pod.age_key))
         workload = self.seen.workload
         if workload is None or not workload.is_reserved:
-            return podgroup.filling(self.group, found)
+            return podgroup.filling(self.group, filling)
         left = compose.counts_of(workload.typed.spec.pod_sets)
         members = []
-        for pod in found:
+        for pod in filling:
             name = role_in(pod, single=False)
             if left.get(name, 0) > 0:
                 left[name] -= 1
@@ -500,11 +500,11 @@ class _Reconciliation:
         devices = self._devices(workload)
         try:
             off = kept_off_spot(self.settings, self.cluster, workload.typed)
-            given = infos_by_set(workload, self.cluster, self.settings.gates, off)
+            starts = infos_by_set(workload, self.cluster, self.settings.gates, off)
             found = places(
                 workload, [*self.counted, *leaving], single=self.single, gang=not self.group.fast, minimum=minimum
             )
-            patches = [self._ungated(held[place.uid], given, place, devices) for place in found]
+            patches = [self._ungated(held[place.uid], starts, place, devices) for place in found]
         except StartConflictError as conflict:
             return [*not_startable(workload.name, workload.uid, f"The pods cannot start: {conflict}")]
         except FlavorMissingError as missing:

@@ -217,14 +217,14 @@ class PodController(Reconciler[GroupKey]):
 
     def _all_above(self, minimum: WorkloadKey) -> set[ObjectKey]:
         """Pods above the minimum, and pods above the minimums of the subgroups among these."""
-        found: set[ObjectKey] = set()
+        above: set[ObjectKey] = set()
         left = [minimum]
         while left:
-            more = set(self._above.of(left.pop())) - found
-            found |= more
+            more = set(self._above.of(left.pop())) - above
+            above |= more
             groups = {self._groups.key(key) for key in more}
             left += [WorkloadKey(f"{group.namespace}/{group.group}") for group in groups if group and group.group]
-        return found
+        return above
 
     def _see(self, key: ObjectKey, pod: QueuedPod) -> None:
         group = _group_of(key, pod.group)
@@ -265,13 +265,13 @@ class PodController(Reconciler[GroupKey]):
         """
         if not pods[0].native_group or not any(pod.is_gated and pod.stays for pod in pods):
             return ()
-        found = []
+        sisters = []
         for key in self._sisters.look(group, ObjectKey(group.namespace, pods[0].name)):
             entry, other = self._feeds[QUEUED_PODS].get(key), self._groups.key(key) or group
             pod = None if entry is None or other == group else entry.object.seen()
             if pod is not None and pod.is_gated and pod.stays:
-                found.append(Sister(pod=pod, workload=self._workload_of(other, (pod,))))
-        return tuple(found)
+                sisters.append(Sister(pod=pod, workload=self._workload_of(other, (pod,))))
+        return tuple(sisters)
 
     def _touch_minimum(self, key: ObjectKey, pod: QueuedPod) -> None:
         """Reconciles the group whose status counts the pod: that of its minimum, and of what that minimum is above."""
@@ -470,12 +470,12 @@ def _group_of(key: ObjectKey, name: str) -> GroupKey:
 
 
 def _controlling_pod(workload: Workload) -> OwnerReference | None:
-    found: Iterator[OwnerReference] = (
+    controllers: Iterator[OwnerReference] = (
         owner
         for owner in workload.metadata.owner_references
         if owner.controller and (owner.api_version, owner.kind) == ("v1", "Pod")
     )
-    return next(found, None)
+    return next(controllers, None)
 
 
 def _is_orphaned(workload: Workload, uids: set[str]) -> bool:

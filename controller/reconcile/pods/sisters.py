@@ -108,14 +108,14 @@ def way(
         back = ReleaseQuota(name=own.name, uid=own.uid, reason="WaitsForSisters", message=why, requeue=True)
         return Way(is_free=False, actions=(back, event("WaitsForSisters", why)))
     if waiting or staying:
-        told = words.waits_for_sisters(group, _names([*waiting, *staying]))
-        return Way(is_free=False, actions=(event("WaitsForSisters", told),))
+        sentence = words.waits_for_sisters(group, _names([*waiting, *staying]))
+        return Way(is_free=False, actions=(event("WaitsForSisters", sentence),))
     left = [each.pod for each in listed if _got_none(each)]
     if not left:
         return Way(is_free=True)
-    told = words.sisters_deleted(group, _names(left))
+    sentence = words.sisters_deleted(group, _names(left))
     deletions = (_deleted(pod, words.held_back_its_group(group)) for pod in left)
-    return Way(is_free=True, actions=(*deletions, event("PodsAboveDeleted", told, warning=True)))
+    return Way(is_free=True, actions=(*deletions, event("PodsAboveDeleted", sentence, warning=True)))
 
 
 def _is_newer(sister: Sister, own: SeenWorkload) -> bool:
@@ -143,19 +143,19 @@ def _got_none(sister: Sister) -> bool:
     """Whether the engine has looked at the pod since its group has its minimum, and gave it no quota."""
     if sister.workload is None:
         return False
-    told = find_condition(sister.workload.typed.status.conditions, "QuotaReserved")
-    if told is None or told.status != "False" or not told.message or told.reason in _STILL_TRIED:
+    reserved = find_condition(sister.workload.typed.status.conditions, "QuotaReserved")
+    if reserved is None or reserved.status != "False" or not reserved.message or reserved.reason in _STILL_TRIED:
         return False
     minimum = f"{text(sister.pod.raw, 'metadata', 'namespace')}/{sister.pod.above_minimum_of}"
-    return told.message != pending.below_minimum(minimum)
+    return reserved.message != pending.below_minimum(minimum)
 
 
 def _deleted(pod: SeenPod, why: str) -> DeletePod:
     """The deletion, of which nothing is left to wait for: kube-scheduler counts a pod until its object is gone."""
-    found = uncounted(pod)
+    operations = uncounted(pod)
     finalizers = sequence(pod.raw, "metadata", "finalizers")
-    if not found and MANAGED in finalizers:
+    if not operations and MANAGED in finalizers:
         kept: Json = {"op": "replace", "path": "/metadata/finalizers", "value": [x for x in finalizers if x != MANAGED]}
         listed: Json = {"op": "test", "path": "/metadata/finalizers", "value": finalizers}
-        found = ({"op": "test", "path": "/metadata/uid", "value": pod.uid}, listed, kept)
-    return DeletePod(name=pod.name, uid=pod.uid, reason="HeldBackItsGroup", message=why, uncounted=found)
+        operations = ({"op": "test", "path": "/metadata/uid", "value": pod.uid}, listed, kept)
+    return DeletePod(name=pod.name, uid=pod.uid, reason="HeldBackItsGroup", message=why, uncounted=operations)

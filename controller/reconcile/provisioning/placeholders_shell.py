@@ -231,13 +231,13 @@ class PlaceholderController:
     async def _create(self, key: WorkloadKey, name: str, pod_set: str) -> None:
         spec, kept = self._raws.of(key), self._ledger.get(key)
         pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
-        given = next((each for each in pod_sets if each.get("name") == pod_set), None)
-        if given is None or kept is None:
+        pod_set_json = next((each for each in pod_sets if each.get("name") == pod_set), None)
+        if pod_set_json is None or kept is None:
             return
         workload = kept.workload
         try:
             spot = self._spot(key)
-            body = placeholder_body(name, self._namespace, self._image, workload, given, self._flavor, spot)
+            body = placeholder_body(name, self._namespace, self._image, workload, pod_set_json, self._flavor, spot)
         except (FlavorMissingError, JobError) as error:
             raise ActionFailedError(str(error)) from None
         outcome = await self._put(stamped_write(Verb.CREATE, PODS, body["metadata"], body, Failpoint.PLACEHOLDER))

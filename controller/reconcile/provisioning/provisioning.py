@@ -125,19 +125,19 @@ class Provisioning:
 
     def set_request(self, key: str, request: ProvisioningRequest | None) -> Collection[WorkloadKey]:
         """``key``: ``namespace/name``."""
-        found: set[WorkloadKey] = set()
+        affected: set[WorkloadKey] = set()
         _, before = self._requests.pop(key, (None, None))
         if before is not None:
-            found.add(before)
+            affected.add(before)
             self._owned[before].pop(key)
             if not self._owned[before]:
                 del self._owned[before]
         owner = owner_of(request) if request is not None else None
         if request is not None and owner is not None:
-            found.add(owner)
+            affected.add(owner)
             self._requests[key] = request, owner
             self._owned.setdefault(owner, {})[key] = request
-        return found
+        return affected
 
     def set_check(self, name: str, check: AdmissionCheck | None) -> Collection[WorkloadKey]:
         known = self.checks.pop(name, None)
@@ -221,7 +221,7 @@ class Provisioning:
         if isinstance(config, str) or not self._served:
             return _Asked(None, (), None, is_name_taken=False)
         wanted = needed(workload, config)
-        most, found = (state.retry_count or 0) + 2, list[Current]()
+        most, valid = (state.retry_count or 0) + 2, list[Current]()
         taken = False
         for request in mine if wanted else ():
             attempt = attempt_of(request.metadata.name, workload.metadata.name, state.name, most)
@@ -230,23 +230,23 @@ class Provisioning:
             if request.metadata.deletion_timestamp is not None:
                 taken = taken or attempt == (state.retry_count or 0) + 1
             elif is_in_sync(request, workload, config):
-                found.append(Current(request, attempt))
-        newest = max(found, key=lambda each: each.attempt, default=None)
+                valid.append(Current(request, attempt))
+        newest = max(valid, key=lambda each: each.attempt, default=None)
         return _Asked(config, wanted, newest, is_name_taken=taken and newest is None)
 
     def _created(self, workload: Workload, asked: Mapping[str, "_Asked"]) -> Iterator[Wanted]:
-        for name, each in asked.items():
+        for name, check_asked in asked.items():
             state = _state(workload, name)
-            if each.config is None or not each.wanted or state is None or state.state != "Pending":
+            if check_asked.config is None or not check_asked.wanted or state is None or state.state != "Pending":
                 continue
             retried, attempt = state.retry_count or 0, (state.retry_count or 0) + 1
-            if each.current is not None:
-                if not each.current.is_over(admitted=False) or each.current.attempt > retried:
+            if check_asked.current is not None:
+                if not check_asked.current.is_over(admitted=False) or check_asked.current.attempt > retried:
                     continue
-                attempt = each.current.attempt + 1
-            if each.is_name_taken or (self._extended and _is_placed(workload, each.wanted)):
+                attempt = check_asked.current.attempt + 1
+            if check_asked.is_name_taken or (self._extended and _is_placed(workload, check_asked.wanted)):
                 continue
-            yield Wanted(request_name(workload.metadata.name, name, attempt), name, each.config)
+            yield Wanted(request_name(workload.metadata.name, name, attempt), name, check_asked.config)
 
     def _given_up(
         self, workload: Workload, asked: Mapping[str, "_Asked"], groups: Collection[Collection[str]]
@@ -255,15 +255,15 @@ class Provisioning:
         other flavor in its place.
         """
         known = flavors_given_up(workload)
-        found: set[str] = set()
-        for name, each in asked.items():
+        flavors: set[str] = set()
+        for name, check_asked in asked.items():
             state = _state(workload, name)
-            if not self._extended or each.config is None or each.current is None or state is None:
+            if not self._extended or check_asked.config is None or check_asked.current is None or state is None:
                 continue
-            over = each.current.says(FAILED) or each.current.says(BOOKING_EXPIRED)
-            if over and each.current.attempt > _limit(each.config, workload, state):
-                found |= {flavor for pod_set in each.wanted for flavor in pod_set.flavors}
-        given_up = found - known
+            over = check_asked.current.says(FAILED) or check_asked.current.says(BOOKING_EXPIRED)
+            if over and check_asked.current.attempt > _limit(check_asked.config, workload, state):
+                flavors |= {flavor for pod_set in check_asked.wanted for flavor in pod_set.flavors}
+        given_up = flavors - known
         stood_in = {
             flavor for flavor in given_up for group in groups if flavor in group and {*group} - known - given_up
         }
@@ -275,26 +275,29 @@ class Provisioning:
         self, workload: Workload, state: AdmissionCheckState, asked: Mapping[str, "_Asked"], now_s: float
     ) -> AdmissionCheckState:
         """The state of a check as it has to be."""
-        each = asked.get(state.name)
-        if each is None:
+        check_asked = asked.get(state.name)
+        if check_asked is None:
             return state
         admitted = is_true(workload.status.conditions, reasons.ADMITTED)
-        if each.config is None:
+        if check_asked.config is None:
             return state if admitted else _moved(state, "Pending", words.check_not_active(), now_s)
-        if not each.wanted:
+        if not check_asked.wanted:
             return state if state.state == "Ready" else _moved(state, "Ready", words.not_needed(), now_s)
-        current = each.current
+        current = check_asked.current
         # Node selectors of the request would contradict places that were found without them.
-        selects = each.config.spec.pod_set_updates is not None and each.config.spec.pod_set_updates.node_selector
+        selects = (
+            check_asked.config.spec.pod_set_updates is not None
+            and check_asked.config.spec.pod_set_updates.node_selector
+        )
         gives = (
             current is not None and current.says(PROVISIONED) and not current.is_over(admitted=False) and not selects
         )
         waits = self._extended and not admitted and not gives and state.state == "Pending"
-        if waits and _is_placed(workload, each.wanted):
+        if waits and _is_placed(workload, check_asked.wanted):
             return _moved(state, "Ready", words.found_without(), now_s)
         if current is None:
             return state
-        return self._by_request(workload, state, each.config, each.wanted, current, now_s)
+        return self._by_request(workload, state, check_asked.config, check_asked.wanted, current, now_s)
 
     def _by_request(
         self,

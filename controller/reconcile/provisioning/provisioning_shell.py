@@ -101,17 +101,17 @@ class ProvisioningController:
             return
         match change:
             case Added(key=key, new=entry) | Changed(key=key, new=entry):
-                given = entry.object
+                stored = entry.object
             case Removed(key=key, old=entry):
-                given = None
+                stored = None
                 self._handed.discard(entry.uid)
             case _:
                 return
         if observed.resource == PROVISIONING_REQUESTS:
-            self._enqueue(known.set_request(object_key(*key), given))
+            self._enqueue(known.set_request(object_key(*key), stored))
             return
         put = known.set_check if observed.resource == CHECKS else known.set_config
-        self._enqueue(put(key.name, given))
+        self._enqueue(put(key.name, stored))
         self._checks_due.set()
 
     def workload(self, workload: Workload, gone: bool) -> None:

@@ -93,14 +93,14 @@ def needed(workload: Workload, config: ProvisioningRequestConfig) -> tuple[Neede
     admission = workload.status.admission
     assigned = {each.name: each for each in (admission.pod_set_assignments if admission is not None else ())}
     managed = frozenset(config.spec.managed_resources)
-    found = []
+    pod_sets = []
     for pod_set in workload.spec.pod_sets:
-        given = assigned.get(pod_set.name, PodSetAssignment())
-        count = pod_set.count if given.count is None else given.count
-        has = not managed or not managed.isdisjoint(given.flavors) or _names_any(pod_set.template.spec, managed)
+        assignment = assigned.get(pod_set.name, PodSetAssignment())
+        count = pod_set.count if assignment.count is None else assignment.count
+        has = not managed or not managed.isdisjoint(assignment.flavors) or _names_any(pod_set.template.spec, managed)
         if count > 0 and has:
-            found.append(NeededPodSet(pod_set.name, count, tuple(sorted(set(given.flavors.values())))))
-    return tuple(found)
+            pod_sets.append(NeededPodSet(pod_set.name, count, tuple(sorted(set(assignment.flavors.values())))))
+    return tuple(pod_sets)
 
 
 def _names_any(spec: PodSpec, managed: frozenset[str]) -> bool:
@@ -241,11 +241,11 @@ def flavored_template(pod_set: Json, needs: NeededPodSet, flavor: Callable[[str]
     spec = template.setdefault("spec", {})
     selector, tolerations = dict(mapping(spec, "nodeSelector")), list(sequence(spec, "tolerations"))
     for name in needs.flavors:
-        found = flavor(name)
-        if found is None:
+        resource_flavor = flavor(name)
+        if resource_flavor is None:
             raise FlavorMissingError(f"ResourceFlavor {name} does not exist")
-        selector |= found.spec.node_labels
-        tolerations += [each for each in map(to_json, found.spec.tolerations) if each not in tolerations]
+        selector |= resource_flavor.spec.node_labels
+        tolerations += [each for each in map(to_json, resource_flavor.spec.tolerations) if each not in tolerations]
     if selector:
         spec["nodeSelector"] = selector
     if tolerations:
@@ -259,22 +259,22 @@ def flavored_template(pod_set: Json, needs: NeededPodSet, flavor: Callable[[str]
 
 def _merged(entries: Sequence[RequestedPodSet], policy: str | None) -> list[RequestedPodSet]:
     """The entries with those of equal templates as one, which has the name of the first."""
-    found: dict[Any, RequestedPodSet] = {}
+    merged: dict[Any, RequestedPodSet] = {}
     for entry in entries:
         key = entry.name if policy is None else _alike(entry.template, policy)
-        known = found.get(key)
-        found[key] = entry if known is None else known._replace(pods=known.pods + entry.pods)
-    return list(found.values())
+        known = merged.get(key)
+        merged[key] = entry if known is None else known._replace(pods=known.pods + entry.pods)
+    return list(merged.values())
 
 
 def _alike(template: Json, policy: str) -> bytes:
     """A key that templates share if the policy merges them."""
-    given: Any = template
+    compared: Any = template
     if policy == "IdenticalWorkloadSchedulingRequirements":
         spec = mapping(template, "spec")
         containers = [
             [mapping(each, "resources", "requests") for each in sequence(spec, key)]
             for key in ("containers", "initContainers")
         ]
-        given = [{key: spec.get(key) for key in _SCHEDULING}, containers]
-    return msgspec.json.encode(given, order="deterministic")
+        compared = [{key: spec.get(key) for key in _SCHEDULING}, containers]
+    return msgspec.json.encode(compared, order="deterministic")

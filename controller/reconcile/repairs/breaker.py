@@ -249,15 +249,15 @@ class RepairBreaker:
         """The grants that count in the flavor now, or would if nobody had lifted its breaker: those that GpuNodes show,
         and those of GpuNodes that have gone.
         """
-        found: dict[str, dict[str, float]] = {}
+        grants_by_node: dict[str, dict[str, float]] = {}
         for node in self._busy:
             if flavor not in self._groups_of(node):
                 continue
             former = (grant for grant in self._ours.get(node, {}).values() if grant.generation == FORMER)
             for gpu, grant in newest([*self._repairs.get(node, _IDLE).grants.values(), *former]).items():
                 if now_s < grant.granted_s + self._kept_s:
-                    found.setdefault(node, {})[gpu] = min(grant.granted_s, now_s)
-        return found
+                    grants_by_node.setdefault(node, {})[gpu] = min(grant.granted_s, now_s)
+        return grants_by_node
 
     def flavors_of(self, node: str) -> tuple[str, ...]:
         """The flavors that select the node; NO_FLAVOR where none does."""
@@ -341,14 +341,14 @@ class RepairBreaker:
 
     def _in_action(self, now_s: float) -> dict[tuple[str, str], float]:
         """GPUs in action by node and UUID, each with the time from which on it counts."""
-        found: dict[tuple[str, str], float] = {}
+        in_action: dict[tuple[str, str], float] = {}
         for node in self._busy:
             for gpu, grant in self._known(node).items():
                 if now_s < grant.granted_s + self._kept_s:
-                    found[node, gpu] = min(grant.granted_s, now_s)
+                    in_action[node, gpu] = min(grant.granted_s, now_s)
             for gpu, since_s in self._repairs.get(node, _IDLE).under_way.items():
-                found[node, gpu] = max(found.get((node, gpu), 0.0), min(since_s or now_s, now_s))
-        return found
+                in_action[node, gpu] = max(in_action.get((node, gpu), 0.0), min(since_s or now_s, now_s))
+        return in_action
 
     def _open_asks(self, now_s: float) -> list[Ask]:
         """Asks without a grant that holds: first those whose last grant has just ended, then the oldest. An agent whose
@@ -411,7 +411,7 @@ class RepairBreaker:
         """Derived from the record alone, so that a new leader says the same: the breaker trips when the last GPU of the
         budget was granted, or when the first ask came after that.
         """
-        found: dict[str, Tripped] = {}
+        tripped: dict[str, Tripped] = {}
         waiting: dict[str, list[HeldBack]] = {}
         for each in held:
             if each.why is Why.BUDGET:
@@ -419,8 +419,8 @@ class RepairBreaker:
         for group, asks in waiting.items():
             first_s = min(each.ask.since_s for each in asks)
             full_s = max(self._counted(group, in_action), default=0.0)
-            found[group] = Tripped(since_s=max(first_s, full_s), budget=asks[0].budget, waiting=len(asks))
-        return found
+            tripped[group] = Tripped(since_s=max(first_s, full_s), budget=asks[0].budget, waiting=len(asks))
+        return tripped
 
     def _resumed_s(self, group: str) -> float:
         """When the breaker was last lifted. A time to come says nothing: nothing would count until then."""

@@ -204,26 +204,26 @@ class Draining:
     def _cases(self, now_s: float) -> Iterator[tuple[str, str, Drain]]:
         """Each pod that holds something drained, with its node and the drain whose time is over first."""
         for node, drains in self._drains.items():
-            found: dict[str, Drain] = {}
+            drain_of: dict[str, Drain] = {}
             for drain in drains:
                 if now_s >= drain.ends_s:
                     continue
                 self._due_at(drain.ends_s, now_s)
                 for device in drain.devices:
                     for pod in self._holders[node].get(device, ()):
-                        if pod not in found or drain.until_s < found[pod].until_s:
-                            found[pod] = drain
-            for pod, drain in found.items():
+                        if pod not in drain_of or drain.until_s < drain_of[pod].until_s:
+                            drain_of[pod] = drain
+            for pod, drain in drain_of.items():
                 yield pod, node, drain
 
     def _gangs(self, now_s: float) -> Mapping[str, list[tuple[str, Victim, str, Drain]]]:
         """The cases of pods that are there, by gang."""
-        found: dict[str, list[tuple[str, Victim, str, Drain]]] = {}
+        by_gang: dict[str, list[tuple[str, Victim, str, Drain]]] = {}
         for pod, node, drain in self._cases(now_s):
             victim = self._pods.get(pod)
             if victim is not None:
-                found.setdefault(gang_of(pod, victim), []).append((pod, victim, node, drain))
-        return found
+                by_gang.setdefault(gang_of(pod, victim), []).append((pod, victim, node, drain))
+        return by_gang
 
     def _of_gang(self, gang: str, cases: list[tuple[str, Victim, str, Drain]], now_s: float) -> Iterator[DrainAction]:
         """The actions about one gang. A gang that one of its pods wants requeued is requeued as a whole."""

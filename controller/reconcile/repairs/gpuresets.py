@@ -126,16 +126,16 @@ def meant(order: ResetOrder, gpus: GpuNodeStatus) -> tuple[str, ...] | str:
     by_bus = {_bus(device.pci_bus_id): device.uuid for device in gpus.devices}
     if not order.uuids and not order.pci_bus_ids:
         return tuple(device.uuid for device in gpus.devices) or words.reset_without_gpus(order.node)
-    found: dict[str, None] = {}
+    chosen: dict[str, None] = {}
     for uuid in order.uuids:
         if uuid not in by_uuid:
             return words.reset_selector("uuids", uuid[:63], order.node)
-        found[uuid] = None
+        chosen[uuid] = None
     for bus in order.pci_bus_ids:
         if _bus(bus) not in by_bus:
             return words.reset_selector("pciBusIDs", bus[:63], order.node)
-        found[by_bus[_bus(bus)]] = None
-    return tuple(found)
+        chosen[by_bus[_bus(bus)]] = None
+    return tuple(chosen)
 
 
 def _bus(text: str) -> str:

@@ -99,12 +99,12 @@ class GpuResetController:
         except NotFoundError:
             return False
         going_on: set[str] = set()
-        for given in listed.items:
-            order = reset_order(given, _started_s(given))
+        for gpu_reset in listed.items:
+            order = reset_order(gpu_reset, _started_s(gpu_reset))
             if order is not None and not order.is_over and order.node not in self._unmanaged:
                 going_on.add(order.uid)
                 self._followed[order.uid] = order if order.started_s else self._begun_now(order)
-                await self._follow(order, given)
+                await self._follow(order, gpu_reset)
         for uid in self._followed.keys() - going_on:
             if await self._taken_back(self._followed[uid]):
                 del self._followed[uid]

@@ -38,8 +38,8 @@ def due_text(counted: GrantRecord, shown: str | None) -> tuple[bool, str | None]
     has = read_record(shown)
     if all(has.get(node, {}).get(gpu, 0.0) >= at_s for at_s, node, gpu in newest[:MAX_RECORDED]):
         return not newest and shown is not None, None
-    found: dict[str, dict[str, str]] = {}
+    due: dict[str, dict[str, str]] = {}
     for at_s, node, gpu in sorted(newest[:MAX_RECORDED], key=lambda each: each[1:]):
         at = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        found.setdefault(node, {})[gpu] = at
-    return True, msgspec.json.encode(found).decode()
+        due.setdefault(node, {})[gpu] = at
+    return True, msgspec.json.encode(due).decode()

@@ -98,12 +98,12 @@ def rfc3339(at_s: float) -> str:
 
 def newest(grants: Iterable[Grant]) -> dict[str, Grant]:
     """The newest grant of each GPU."""
-    found: dict[str, Grant] = {}
+    newest_of: dict[str, Grant] = {}
     for grant in grants:
-        before = found.get(grant.gpu)
+        before = newest_of.get(grant.gpu)
         if before is None or (before.granted_s, before.generation) < (grant.granted_s, grant.generation):
-            found[grant.gpu] = grant
-    return found
+            newest_of[grant.gpu] = grant
+    return newest_of
 
 
 def entries(grants: Iterable[Grant]) -> list[GrantEntry]:

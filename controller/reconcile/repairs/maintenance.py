@@ -35,17 +35,17 @@ def conditions_due(conditions: Sequence[Json], *, planned: str, away: str, now: 
     """The conditions of the Node. ``planned``: the message of MaintenancePlanned, empty where no reboot is wanted.
     ``away``: why the agent's conditions are not known, empty where it is there. ``now``: RFC 3339.
     """
-    found = {str(condition.get("type")): condition for condition in conditions}
+    by_type = {str(condition.get("type")): condition for condition in conditions}
     changed: Json = {}
-    ours = found.get(MAINTENANCE_PLANNED)
+    ours = by_type.get(MAINTENANCE_PLANNED)
     if planned and not _is_true_by_others(ours):
         changed |= _changed(ours, MAINTENANCE_PLANNED, "True", PLANNED, planned, now)
     elif not planned and ours is not None and (ours.get("status"), ours.get("reason")) == ("True", PLANNED):
         changed |= _changed(ours, MAINTENANCE_PLANNED, "False", OVER, words.reboot_over(), now)
     for type_ in _OF_THE_AGENT if away else ():
-        if type_ in found:
-            changed |= _changed(found[type_], type_, "Unknown", AWAY, away, now)
-    return list({**found, **changed}.values()) if changed else None
+        if type_ in by_type:
+            changed |= _changed(by_type[type_], type_, "Unknown", AWAY, away, now)
+    return list({**by_type, **changed}.values()) if changed else None
 
 
 def _is_true_by_others(condition: Json | None) -> bool:
@@ -54,12 +54,12 @@ def _is_true_by_others(condition: Json | None) -> bool:
 
 def _changed(before: Json | None, type_: str, status: str, reason: str, message: str, now: str) -> Mapping[str, Json]:
     """The condition by its type; empty where it says that already."""
-    said = {"status": status, "reason": reason, "message": message}
-    if before is not None and all(before.get(field, "") == value for field, value in said.items()):
+    wanted = {"status": status, "reason": reason, "message": message}
+    if before is not None and all(before.get(field, "") == value for field, value in wanted.items()):
         return {}
     kept = before is not None and before.get("status") == status
     since = before.get("lastTransitionTime", now) if before is not None and kept else now
-    return {type_: {"type": type_, **said, "lastHeartbeatTime": now, "lastTransitionTime": since}}
+    return {type_: {"type": type_, **wanted, "lastHeartbeatTime": now, "lastTransitionTime": since}}
 
 
 def reboot_name(node: str) -> str:

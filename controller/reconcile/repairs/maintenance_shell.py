@@ -136,12 +136,12 @@ class MaintenanceController:
             return
         grant = repairs.grants.get(ask.gpu)
         causes = {repair.gpu: repair.cause for repair in node.status.repairs}
-        found = _Gpus(
+        gpus = _Gpus(
             reboot=words.reboot_planned(ask.gpu, causes.get(ask.gpu, "")),
             is_granted=grant is not None and ask.is_answered_by(grant, grant.granted_s),
             is_held=bool(node.status.holders),
         )
-        self._note(name, found)
+        self._note(name, gpus)
 
     def _note(self, name: str, found: _Gpus | None) -> None:
         if self._gpus.get(name) == found:
@@ -326,7 +326,7 @@ class MaintenanceController:
 
     async def _take_back(self, name: str) -> None:
         try:
-            found: dict[str, Any] = await self._client.get(REBOOTS, reboot_name(name), dict)
+            reboot: dict[str, Any] = await self._client.get(REBOOTS, reboot_name(name), dict)
         except NotFoundError:
             self._asked.discard(name)
             self._looks[name] = self._looks.get(name, 0) + 1
@@ -335,7 +335,7 @@ class MaintenanceController:
             return
         outcome = await self._put(
             stamped_write(
-                Verb.DELETE, REBOOTS, {"name": reboot_name(name)}, found["metadata"]["uid"], Failpoint.REBOOT_OVER
+                Verb.DELETE, REBOOTS, {"name": reboot_name(name)}, reboot["metadata"]["uid"], Failpoint.REBOOT_OVER
             )
         )
         if isinstance(outcome, Written | Missing):

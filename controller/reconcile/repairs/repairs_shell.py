@@ -185,19 +185,19 @@ class RepairController:
             for key, value in entry.object.metadata.annotations.items()
             if key in structs.astuple(_OF_GPU_NODES)
         }
-        found = node_repairs(name, entry.object.status, _time_s(annotations.get(REPAIR_BREAKER_RESUMED)))
+        node_state = node_repairs(name, entry.object.status, _time_s(annotations.get(REPAIR_BREAKER_RESUMED)))
         sent = self._sent.get(name)
-        if sent is not None and dict(found.grants) == {grant.gpu: grant for grant in sent[0]}:
+        if sent is not None and dict(node_state.grants) == {grant.gpu: grant for grant in sent[0]}:
             del self._sent[name]
         seen = BreakerObject(
             resource=GPU_NODES, name=name, uid=entry.uid, version=entry.resource_version, annotations=annotations
         )
-        if found.is_idle and not annotations and not self.breaker.remembers(name):
+        if node_state.is_idle and not annotations and not self.breaker.remembers(name):
             self._gpu_nodes.pop(name, None)
         else:
             self._gpu_nodes[name] = seen
         changed = self._hear_annotations(seen) or seen.shows is not (name == self._shown_on)
-        return self.breaker.set_repairs(name, found) or changed
+        return self.breaker.set_repairs(name, node_state) or changed
 
     def _hear_flavor(self, name: str, flavor: ResourceFlavor) -> bool:
         meta = flavor.metadata
@@ -230,19 +230,19 @@ class RepairController:
         now_s = self._clock.wall()
         for asked in list(self._asked.values()):
             self._answer(asked, now_s)
-        found = self.breaker.decide(now_s)
-        for node, grant in found.granted:
+        decided = self.breaker.decide(now_s)
+        for node, grant in decided.granted:
             self._figures.repair_granted(grant.action)
             self._tell(about_node(node), "Normal", "GpuRepairGranted", words.step_granted(grant.gpu, grant.action))
-        for node, grants in found.lists.items():
+        for node, grants in decided.lists.items():
             self._write(node, grants)
-        self._tell_held(found.held_back)
-        shown_on = self._shown_where(found)
+        self._tell_held(decided.held_back)
+        shown_on = self._shown_where(decided)
         self._shown_on = shown_on or self._shown_on
-        self._tell_tripped(found.tripped)
+        self._tell_tripped(decided.tripped)
         self._shown_on = shown_on
         for seen in (*self._flavors.values(), *self._gpu_nodes.values()):
-            trips = seen.name in found.tripped if seen.resource == FLAVORS else seen.name == self._shown_on
+            trips = seen.name in decided.tripped if seen.resource == FLAVORS else seen.name == self._shown_on
             due: dict[str, str | None] = {}
             if seen.shows is not trips:
                 due[seen.keys.tripped] = rfc3339(now_s) if trips else None

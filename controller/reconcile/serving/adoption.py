@@ -70,10 +70,10 @@ def _requests(spec: PodSpec, like: PodSpec | None = None) -> list[dict[str, str]
     """
     own = {container.name: container.resources for container in (*spec.init_containers, *spec.containers)}
     named = like or spec
-    found = [
+    requests = [
         own.get(container.name, ResourceRequirements()) for container in (*named.init_containers, *named.containers)
     ]
     return [
         {key: str(quantity.nanos) for key, quantity in {**resources.limits, **resources.requests}.items()}
-        for resources in found
+        for resources in requests
     ]

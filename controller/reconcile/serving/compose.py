@@ -95,12 +95,12 @@ def asks_for(group: ServingGroup, workload: SeenWorkload) -> bool:
     """Whether the Workload has the group's pods: as many, of the same shape. Images may differ: a rollout changes them.
     Raises JobError.
     """
-    given = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
-    if [pod_set.name for pod_set in group.pod_sets] != list(given):
+    requested = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
+    if [pod_set.name for pod_set in group.pod_sets] != list(requested):
         return False
     return all(
-        each.count == given[each.name].count
-        and shape(typed_template(each.template, each.name).spec) == shape(given[each.name].template.spec)
+        each.count == requested[each.name].count
+        and shape(typed_template(each.template, each.name).spec) == shape(requested[each.name].template.spec)
         for each in group.pod_sets
     )
 

@@ -192,8 +192,8 @@ class DeploymentController:
         if deployment is None or deployment.uid != key.uid:
             return
         scaled: Scaled = deployment.object
-        found = self._replicas(key)
-        replicas = [replica for replica, _ in found.values()]
+        by_name = self._replicas(key)
+        replicas = [replica for replica, _ in by_name.values()]
         actions: list[PodAction] = []
         if scaled.error:
             actions.append(refuse(JobError(scaled.error)))
@@ -211,7 +211,7 @@ class DeploymentController:
             if giver:
                 actions.append(event("TakesOverQuota", f"Workload {name} takes over the quota of {giver}"))
         for name, marks in patches.items():
-            actions.append(_patch(found[name][1], marks))
+            actions.append(_patch(by_name[name][1], marks))
         if not_stuck:
             self._put(key, least_s=_AGAIN_S)
         about = ObjectReference("apps/v1", "Deployment", key.name, key.uid, key.namespace)
@@ -225,7 +225,7 @@ class DeploymentController:
         """The replicas of a Deployment by the names of their Workloads; those without a Workload, or with one that is
         over, are left out.
         """
-        found = {}
+        replicas = {}
         for set_key in self._sets.get(key.uid, ()):
             replica_set = self._feeds[REPLICA_SETS].get(set_key)
             for pod_key in () if replica_set is None else self._pods.get(replica_set.uid, ()):
@@ -233,8 +233,8 @@ class DeploymentController:
                 kept = None if entry is None else self._workload_of(entry)
                 if replica_set is not None and entry is not None and kept is not None:
                     replica = _replica(entry.object, kept.workload, replica_set.object.revision)
-                    found[replica.name] = (replica, kept)
-        return found
+                    replicas[replica.name] = (replica, kept)
+        return replicas
 
     def _workload_of(self, entry: CachedObject[QueuedPod]) -> Kept | None:
         pod = entry.object.seen()

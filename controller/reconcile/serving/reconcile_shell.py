@@ -149,15 +149,15 @@ class ServingController(Reconciler[ServingKey]):
 
     def _seen_pods(self, key: ServingKey) -> tuple[SeenPod, ...] | None:
         """The object's pods; None while a watch does not show yet what was written to one of them."""
-        found = []
+        pods = []
         for pod in sorted(self._pods.of(key)):
             # A pod that joins is in neither watch for a moment, or in both: the later view counts.
             entries = (self._feeds[feed].get(pod) for feed in _POD_FEEDS)
             views = [entry for entry in entries if entry is not None and not self._is_old(pod, entry)]
             if not views:
                 return None
-            found.append(views[0].object.seen())
-        return tuple(found)
+            pods.append(views[0].object.seen())
+        return tuple(pods)
 
     def _is_old(self, key: ObjectKey, entry: CachedObject[QueuedPod]) -> bool:
         return self._actions.written.behind(key, entry.uid, entry.resource_version)

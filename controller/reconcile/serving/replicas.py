@@ -67,27 +67,27 @@ def takeovers(replicas: Sequence[Replica], is_stuck: Callable[[str], bool]) -> d
         (replica for replica in replicas if replica.waits),
         key=lambda replica: (-replica.revision, replica.created_s, replica.name),
     )
-    found: dict[str, str] = {}
+    giver_of: dict[str, str] = {}
     taken: set[str] = set()
     for replica in waiting:
         if replica.follows in there and there[replica.follows].holds:
             taken.add(replica.follows)
         elif replica.follows:
-            found[replica.name] = ""
+            giver_of[replica.name] = ""
     for replica in waiting:
-        if replica.follows and replica.name not in found:
+        if replica.follows and replica.name not in giver_of:
             continue
         giver = next(_givers(replica, (other for other in replicas if other.name not in taken)), None)
         if giver is not None and is_stuck(replica.name):
             taken.add(giver.name)
-            found[replica.name] = giver.name
-    return found
+            giver_of[replica.name] = giver.name
+    return giver_of
 
 
 def _givers(taker: Replica, others: Iterable[Replica]) -> Iterator[Replica]:
     """The replicas whose quota it may take: one that leaves comes first, then the one that is missed least."""
-    found = [other for other in others if other.holds and (other.leaves or other.revision < taker.revision)]
-    found.sort(
+    giving = [other for other in others if other.holds and (other.leaves or other.revision < taker.revision)]
+    giving.sort(
         key=lambda other: (
             not other.leaves,
             not other.is_spare,
@@ -97,4 +97,4 @@ def _givers(taker: Replica, others: Iterable[Replica]) -> Iterator[Replica]:
             other.name,
         )
     )
-    yield from found
+    yield from giving

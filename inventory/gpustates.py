@@ -50,15 +50,15 @@ def state_of(device: Device, held: Collection[str], *, takes_pods: bool, busy: f
 
 def offered(devices: Iterable[Device]) -> Mapping[str, int]:
     """The number of devices of GPUs and MIG instances in service, by resource: a node's allocatable has them."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for device in devices:
         units: tuple[Device | Instance, ...] = (device, *(device.mig.instances if device.mig is not None else ()))
         for unit in units:
             health = unit.health or device.health
             if health is None or health.handed_out:
                 for offer in unit.offers:
-                    found[offer.resource] += offer.replicas
-    return found
+                    counts[offer.resource] += offer.replicas
+    return counts
 
 
 def counted(states: Iterable[GpuState]) -> Mapping[GpuState, int]:

@@ -57,11 +57,11 @@ def read(text: str) -> ClaimPlan:
     if not 0 < len(text) <= _MOST_TEXT:
         return {}
     try:
-        found = msgspec.json.decode(text, type=dict[str, dict[str, dict[str, list[str]]]])
+        decoded = msgspec.json.decode(text, type=dict[str, dict[str, dict[str, list[str]]]])
     except (msgspec.MsgspecError, RecursionError):
         return {}
-    named = ((name, value) for each in found.values() for one in each.values() for name in one for value in one[name])
-    return _chosen(found) if all(sayable(*each) for each in named) else {}
+    named = ((name, value) for each in decoded.values() for one in each.values() for name in one for value in one[name])
+    return _chosen(decoded) if all(sayable(*each) for each in named) else {}
 
 
 def _chosen(plan: ClaimPlan) -> ClaimPlan:
@@ -90,26 +90,26 @@ def _one_of(attribute: str, values: Iterable[str]) -> str:
 
 def _fitting(attributes: Attributes) -> dict[str, list[str]]:
     """The first values for which one selector has room."""
-    found: dict[str, list[str]] = {}
+    fitting: dict[str, list[str]] = {}
     left = MOST_EXPRESSION
     for name, values in attributes.items():
         left -= len(expression({name: ()})) + len(" || ")
         for value in values:
             left -= len(f'"{value}", ')
             if left < 0:
-                return found
-            found.setdefault(name, []).append(value)
-    return found
+                return fitting
+            fitting.setdefault(name, []).append(value)
+    return fitting
 
 
 def merged(plans: Iterable[tuple[str, str, str, str]]) -> dict[str, Any]:
     """The plan of devices that are each given as claim, request, attribute and value; each stands once, in
     their order.
     """
-    found: dict[str, dict[str, dict[str, dict[str, None]]]] = {}
+    plan: dict[str, dict[str, dict[str, dict[str, None]]]] = {}
     for claim, request, attribute, value in plans:
-        found.setdefault(claim, {}).setdefault(request, {}).setdefault(attribute, {})[value] = None
+        plan.setdefault(claim, {}).setdefault(request, {}).setdefault(attribute, {})[value] = None
     return {
         claim: {request: {name: list(values) for name, values in each.items()} for request, each in requests.items()}
-        for claim, requests in found.items()
+        for claim, requests in plan.items()
     }

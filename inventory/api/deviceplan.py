@@ -25,13 +25,13 @@ def devices(annotation: str) -> tuple[str, ...]:
     """The annotation's devices, one entry for each; none where it names more than any pod is given."""
     if len(annotation) > _MOST_TEXT:
         return ()
-    found: list[str] = []
+    entries: list[str] = []
     for part in annotation.split(","):
         name, _, number = part.strip().partition("*")
         if not name:
             continue
         count = int(number) if number.isascii() and number.isdigit() and len(number) <= len(str(_MOST)) else 1
-        if len(found) + count > _MOST:
+        if len(entries) + count > _MOST:
             return ()
-        found += [name] * count
-    return tuple(found)
+        entries += [name] * count
+    return tuple(entries)

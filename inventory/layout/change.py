@@ -59,17 +59,17 @@ def advance(
     ``held`` that containers have by claim: their GPU is given out by claim, whatever mode is remembered for it.
     """
     present = {gpu.uuid for gpu in node.gpus}
-    kept = {uuid: mode for uuid, mode in now.items() if uuid in present}
-    kept |= _by_claim(node, kept, resolved.modes, claimed)
+    current = {uuid: mode for uuid, mode in now.items() if uuid in present}
+    current |= _by_claim(node, current, resolved.modes, claimed)
     if resolved.problems:
-        return Advance(kept)
-    wanted = wanted_modes(node, kept, resolved.modes)
-    blocked = in_the_way(node, spec, kept, wanted, resolved.when_busy, held)
+        return Advance(current)
+    wanted = wanted_modes(node, current, resolved.modes)
+    blocked = in_the_way(node, spec, current, wanted, resolved.when_busy, held)
     if any(blocking.when_busy is WhenBusy.REFUSE for blocking in blocked):
-        return Advance(kept, blocked)
+        return Advance(current, blocked)
     waiting = {blocking.gpu for blocking in blocked}
     modes = {uuid: mode for uuid, mode in wanted.items() if uuid not in waiting}
-    modes |= {uuid: kept[uuid] for uuid in waiting if uuid in kept}
+    modes |= {uuid: current[uuid] for uuid in waiting if uuid in current}
     return Advance({gpu.uuid: modes[gpu.uuid] for gpu in node.gpus if gpu.uuid in modes}, blocked)
 
 

@@ -358,16 +358,16 @@ def _put_together(entry: LayoutEntry, gpus: Sequence[Gpu], modes: dict[GpuUuid, 
 
 
 def _named(node: NodeInventory, entry: LayoutEntry, problems: list[str]) -> list[Gpu]:
-    found: list[Gpu] = []
+    gpus: list[Gpu] = []
     for ref in entry.gpus.refs:
         gpu = next((gpu for gpu in node.gpus if ref in (str(gpu.index), gpu.uuid)), None)
         if gpu is None:
             problems.append(_absent(node, entry, ref))
-        elif gpu in found:
+        elif gpu in gpus:
             problems.append(words.stands_twice(entry.where, str(entry.gpus), f"GPU {gpu.index} ({gpu.uuid})"))
         else:
-            found.append(gpu)
-    return found
+            gpus.append(gpu)
+    return gpus
 
 
 def _absent(node: NodeInventory, entry: LayoutEntry, gpus: str) -> str:

@@ -87,7 +87,7 @@ def _choose_several(
     gpus: int,
 ) -> tuple[LogicalDevice, ...]:
     """A choice of equal parts of ``gpus`` GPUs of one daemon, each chosen as a request of its own would be."""
-    each = _part(size, gpus)
+    per_gpu = _part(size, gpus)
     have = {device.id for device in required}
     pinned = Counter(device.gpu for device in required)
     free: dict[GpuUuid, list[LogicalDevice]] = {}
@@ -96,7 +96,7 @@ def _choose_several(
     together: dict[tuple[GpuUuid, ...], list[GpuUuid]] = {}
     for gpu, devices in free.items():
         share = devices[0].share
-        if share is not None and len(devices) >= each >= pinned[gpu] and each % share.granularity == 0:
+        if share is not None and len(devices) >= per_gpu >= pinned[gpu] and per_gpu % share.granularity == 0:
             together.setdefault(share.together or (gpu,), []).append(gpu)
 
     def rank(gpu: GpuUuid) -> tuple[bool, int, int]:
@@ -106,9 +106,9 @@ def _choose_several(
     chosen = [sorted(group, key=rank)[:gpus] for group in together.values()]
     fitting = [group for group in chosen if len(group) == gpus and pinned.keys() <= set(group)]
     if not fitting:
-        raise FractionError(_too_few(gpus, each, max(map(len, together.values()), default=0)))
+        raise FractionError(_too_few(gpus, per_gpu, max(map(len, together.values()), default=0)))
     best = min(fitting, key=lambda group: [rank(gpu) for gpu in reversed(group)])
-    return tuple(device for gpu in best for device in free[gpu][:each])
+    return tuple(device for gpu in best for device in free[gpu][:per_gpu])
 
 
 def check_granted(devices: Sequence[LogicalDevice], gpus_asked: Collection[int] = (1,)) -> None:
@@ -117,20 +117,20 @@ def check_granted(devices: Sequence[LogicalDevice], gpus_asked: Collection[int] 
     ``gpus_asked``: the numbers of GPUs on which such a request may be meant to lie; several where it may be one of
     several pods'.
     """
-    found = Counter(device.gpu for device in devices)
-    if len(found) not in gpus_asked and set(gpus_asked) != {1}:
-        raise FractionError(_on_others(len(devices), len(found), gpus_asked))
-    if len(found) > 1 and len(found) in gpus_asked:
-        each = _part(len(devices), len(found))
-        if set(found.values()) != {each}:
-            raise FractionError(_unequal(len(devices), each, max(found.values())))
+    counts = Counter(device.gpu for device in devices)
+    if len(counts) not in gpus_asked and set(gpus_asked) != {1}:
+        raise FractionError(_on_others(len(devices), len(counts), gpus_asked))
+    if len(counts) > 1 and len(counts) in gpus_asked:
+        per_gpu = _part(len(devices), len(counts))
+        if set(counts.values()) != {per_gpu}:
+            raise FractionError(_unequal(len(devices), per_gpu, max(counts.values())))
         if len({_together(device) or (device.gpu,) for device in devices}) > 1:
-            raise FractionError(_too_few(len(found), each, 1))
+            raise FractionError(_too_few(len(counts), per_gpu, 1))
         for granularity in {_granularity(device) for device in devices}:
-            if each % granularity:
-                raise FractionError(_no_multiple(each, granularity))
+            if per_gpu % granularity:
+                raise FractionError(_no_multiple(per_gpu, granularity))
         return
-    gpus = found.keys()
+    gpus = counts.keys()
     if len(devices) > PERCENTS:
         raise FractionError(_too_large(len(devices)))
     if len(gpus) > 1:

@@ -308,11 +308,11 @@ def _that_fit_a_list(offered: list[_Offer], problems: list[str]) -> list[_Offer]
     for offer in offered:
         by_name.setdefault(offer.name, []).append(offer)
     for name, offers in by_name.items():
-        found = max(offer.replicas for offer in offers)
-        if _fits(offers, found):
+        largest = max(offer.replicas for offer in offers)
+        if _fits(offers, largest):
             continue
-        fits = bisect.bisect_left(range(found), x=True, key=lambda most: not _fits(offers, most)) - 1
-        problems.append(words.list_too_long(name, found, max(fits, 0), listsize.MAX_BYTES >> 20))
+        fits = bisect.bisect_left(range(largest), x=True, key=lambda most: not _fits(offers, most)) - 1
+        problems.append(words.list_too_long(name, largest, max(fits, 0), listsize.MAX_BYTES >> 20))
         offered = [offer for offer in offered if offer.name != name]
     return offered
 

@@ -31,11 +31,11 @@ def exact(
         return MigPlan(steps=steps, target=tuple(sorted(wanted, key=lambda slot: slot.start)))
     free = [slot for slot in wanted if not any(overlap(slot, instance) for instance in blocking)]
     target = tuple(sorted((*free, *(instance.slot for instance in blocking)), key=lambda slot: slot.start))
-    kept = tuple(instance for instance in existing if instance.slot in wanted)
+    staying = tuple(instance for instance in existing if instance.slot in wanted)
     beside = None
     if _impossible(profiles, target) is None:
         beside = MigPlan(steps=steps_between(existing, target), target=target, surplus=blocking)
-    return InTheWay(blocking=blocking, kept=kept, beside=beside)
+    return InTheWay(blocking=blocking, kept=staying, beside=beside)
 
 
 def _impossible(profiles: Sequence[MigProfile], slots: Sequence[Slot]) -> str | None:

@@ -146,12 +146,12 @@ def plan(
         return DoesNotFit(words.not_together(_listed(wanted)))
     best = _cheapest(by_name, placer, existing, groups)
     assert best is not None, "keeping nothing is always possible: all fits on an empty GPU"
-    kept, target = best
-    spared = {match.instance.start for match in kept}
+    matches, target = best
+    spared = {match.instance.start for match in matches}
     blocking = tuple(instance for instance in existing if instance.in_use and instance.start not in spared)
     if not blocking:
         return MigPlan(steps=steps_between(existing, target), target=target)
-    stay = tuple(match.instance for match in kept)
+    stay = tuple(match.instance for match in matches)
     return InTheWay(blocking=blocking, kept=stay, beside=_beside(by_name, placer, existing, groups))
 
 
@@ -192,19 +192,19 @@ def _cheapest(
     of compute instances.
     """
     for _, subsets in _by_loss(existing):
-        found = None
+        cheapest = None
         for subset in subsets:
             matched = _match(by_name, subset, groups)
             if matched is None:
                 continue
             cost = sum(match.cost for match in matched[0])
-            if found is not None and found[0] <= cost:
+            if cheapest is not None and cheapest[0] <= cost:
                 continue
             target = _completed(by_name, placer, matched[0], matched[1], ())
             if target is not None:
-                found = (cost, matched[0], target)
-        if found is not None:
-            return found[1], found[2]
+                cheapest = (cost, matched[0], target)
+        if cheapest is not None:
+            return cheapest[1], cheapest[2]
     return None
 
 
@@ -238,11 +238,11 @@ def _match(
         kinds = Counter(group.sizes for group in groups if group.profile == name)
         if len(mine) > kinds.total():
             return None
-        found = _assign(by_name[name].slices if name in by_name else 0, mine, kinds)
-        if found is None:
+        assigned = _assign(by_name[name].slices if name in by_name else 0, mine, kinds)
+        if assigned is None:
             return None
-        matches += found[1]
-        left += [_Group(name, sizes) for sizes, count in sorted(found[2].items()) for _ in range(count)]
+        matches += assigned[1]
+        left += [_Group(name, sizes) for sizes, count in sorted(assigned[2].items()) for _ in range(count)]
     return tuple(matches), left
 
 
@@ -278,17 +278,17 @@ def _recut(whole: int, instance: Existing, sizes: tuple[int, ...]) -> _Match | N
     if instance.busy:
         return None
     needed = Counter(sizes)
-    kept: list[Part] = []
+    parts: list[Part] = []
     for compute in sorted(instance.computes, key=lambda compute: (not compute.busy, compute.part)):
         if needed[compute.part.slices]:
             needed[compute.part.slices] -= 1
-            kept.append(compute.part)
+            parts.append(compute.part)
         elif compute.busy:
             return None
     busy = [compute.part for compute in instance.computes if compute.busy]
-    for number in range(len(kept), len(busy) - 1, -1):
+    for number in range(len(parts), len(busy) - 1, -1):
         # The first that leave room for the others are taken; those in use come first.
-        some = tuple(kept[:number])
+        some = tuple(parts[:number])
         missing = Counter(sizes) - Counter(part.slices for part in some)
         new = migparts.place(whole, tuple(missing.elements()), some)
         if new is not None:
@@ -342,13 +342,13 @@ def _surplus_sets(
 ) -> Iterator[tuple[Existing, ...]]:
     """The smallest sets of instances in use that the layout has no place for; equal ones by their starts."""
     for number in range(len(busy) + 1):
-        found = [
+        sets = [
             some
             for some in combinations(busy, number)
             if _match(by_name, [instance for instance in busy if instance not in some], groups) is not None
         ]
-        if found:
-            yield from found
+        if sets:
+            yield from sets
             return
 
 
@@ -368,12 +368,12 @@ def steps_between(existing: Sequence[Existing], target: Sequence[Slot]) -> tuple
             away.append(DestroyInstance(instance.start, instance.profile))
     new: list[Step] = []
     for slot in sorted(target, key=lambda slot: slot.start):
-        found = there.get(slot.start)
-        if found is None or found.profile != slot.profile:
+        present = there.get(slot.start)
+        if present is None or present.profile != slot.profile:
             new.append(CreateInstance(slot.start, slot.profile, slot.size))
             new += [CreateCompute(slot.start, slot.profile, part) for part in slot.parts]
         else:
-            have = [compute.part for compute in found.computes]
+            have = [compute.part for compute in present.computes]
             new += [CreateCompute(slot.start, slot.profile, part) for part in slot.parts if part not in have]
     return (*away, *new)
 

@@ -34,11 +34,11 @@ class Placer:
         mask = 0
         for _, start, size in staying:
             mask |= _span(start, size)
-        found = self._search(tuple(wanted[profile.name] for profile in self._profiles), mask)
-        if found is None:
+        placed = self._search(tuple(wanted[profile.name] for profile in self._profiles), mask)
+        if placed is None:
             return None
         places: dict[str, list[int]] = {}
-        for kind, start in found:
+        for kind, start in placed:
             places.setdefault(self._profiles[kind].name, []).append(start)
         return {name: sorted(starts) for name, starts in places.items()}
 

@@ -43,17 +43,17 @@ def cut(raw: bytes) -> bytes:
     afterwards.
     """
     parts: list[bytes] = []
-    depth = kept = at = 0
+    depth = copied = at = 0
     while (found := _BRACKET.match(raw, at)) is not None:
         at = found.end()
         if raw[at - 1] in _OPENING:
             depth += 1
             if depth == MOST + 1:
-                parts.append(raw[kept : at - 1])
+                parts.append(raw[copied : at - 1])
         else:
             if depth == MOST + 1:
                 parts.append(b"null")
-                kept = at
+                copied = at
             depth -= 1
     # An array or object that never ends is left out too: the decoder must not go down there.
-    return b"".join(parts if depth > MOST else [*parts, raw[kept:]])
+    return b"".join(parts if depth > MOST else [*parts, raw[copied:]])

@@ -147,19 +147,19 @@ def choose(paths: Sequence[Path], context: str | None = None) -> Entry:
         names = ", ".join(contexts) or "none"
         where = "--context" if context else f"{file}: current-context"
         raise ConfigError(f"{where}: found {chosen!r}, expected one of the contexts: {names}")
-    found = contexts[chosen]
-    value = found.value or _Context()
+    placed = contexts[chosen]
+    value = placed.value or _Context()
     clusters = _placed(
         "clusters", ((path, each.name, each.cluster) for path, one in files for each in one.clusters or ())
     )
     users = _placed("users", ((path, each.name, each.user) for path, one in files for each in one.users or ()))
     cluster = clusters.get(value.cluster or "")
     if cluster is None or cluster.value is None or not cluster.value.server:
-        raise ConfigError(f"{found.where}.cluster: found {value.cluster or ''!r}, expected a cluster with a server")
+        raise ConfigError(f"{placed.where}.cluster: found {value.cluster or ''!r}, expected a cluster with a server")
     if value.user and value.user not in users:
         names = ", ".join(users) or "none"
-        raise ConfigError(f"{found.where}.user: found {value.user!r}, expected one of the users: {names}")
-    user = users[value.user] if value.user else Placed(found.file, "users", "", None)
+        raise ConfigError(f"{placed.where}.user: found {value.user!r}, expected one of the users: {names}")
+    user = users[value.user] if value.user else Placed(placed.file, "users", "", None)
     return Entry(
         context=chosen,
         namespace=value.namespace or "default",
@@ -175,14 +175,14 @@ def contexts_of(paths: Sequence[Path]) -> list[str]:
 
 def _placed(kind: str, entries: Iterable[tuple[Path, str, T]]) -> dict[str, Placed[T]]:
     """The entries by name: those of an earlier file win. A name twice in one file is refused, as kubectl does."""
-    found: dict[str, Placed[T]] = {}
+    by_name: dict[str, Placed[T]] = {}
     seen: set[tuple[Path, str]] = set()
     for path, name, value in entries:
         if (path, name) in seen:
             raise ConfigError(f"{path}: {kind}[{name}]: found twice, expected each name once")
         seen.add((path, name))
-        found.setdefault(name, Placed(path, kind, name, value))
-    return found
+        by_name.setdefault(name, Placed(path, kind, name, value))
+    return by_name
 
 
 def config_of(entry: Entry) -> ClusterConfig:
@@ -359,14 +359,14 @@ def told(place: str, error: str, joint: str = ": ") -> str:
     """An error of msgspec as our messages have it: file, field, found, expected. ``joint`` stands between place and
     field.
     """
-    said, _, at = error.partition(" - at ")
+    problem, _, at = error.partition(" - at ")
     inside, of, field = at.strip("`").rpartition("` in `")
     where = joint.join(filter(None, (place, field.removeprefix("$").removeprefix("."))))
-    if (unfit := _UNFIT.search(said)) is not None:
+    if (unfit := _UNFIT.search(problem)) is not None:
         return f"{where}: found {unfit['found']}, expected {unfit['expected'].removesuffix(' | null')}"
-    if (missing := _MISSING.search(said)) is not None:
+    if (missing := _MISSING.search(problem)) is not None:
         return f"{where}: found no {missing['field']}, expected one"
-    return f"{where}: {inside}{of and ': '}{said}"
+    return f"{where}: {inside}{of and ': '}{problem}"
 
 
 class _Files:
@@ -379,12 +379,12 @@ class _Files:
         """The text of a certificate or key. ``<key>-data`` (base64) wins over the file ``<key>``, as with kubectl."""
         if data:
             try:
-                found = base64.b64decode(data.translate(_LINE_BREAKS), validate=True).decode()
+                pem = base64.b64decode(data.translate(_LINE_BREAKS), validate=True).decode()
             except ValueError:  # no base64, no ASCII, no text
-                found = ""
-            if not found.strip():
+                pem = ""
+            if not pem.strip():
                 raise ConfigError(f"{self._entry.where}.{key}-data: found other text, expected base64 of PEM text")
-            return found
+            return pem
         if not file:
             return None
         return read_text(self._entry.file.parent / file, f"what {self._entry.where}.{key} names")

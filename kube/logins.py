@@ -64,19 +64,19 @@ def _by_provider(entry: Entry) -> str:
     # The merger gets the user's file alone: the server's file does not matter for the token, and kubectl would save
     # into it.
     files = KubeConfigMerger(str(entry.user.file))
-    kept = files.config["users"].get_with_name(entry.user.name)["user"]
-    persist = _trusting(entry.user.file, kept["auth-provider"].value["config"], files)
+    user = files.config["users"].get_with_name(entry.user.name)["user"]
+    persist = _trusting(entry.user.file, user["auth-provider"].value["config"], files)
     only = {
         "current-context": "it",
         "contexts": [{"name": "it", "context": {"cluster": "none", "user": entry.user.name}}],
         "clusters": [{"name": "none", "cluster": {"server": "http://localhost"}}],
-        "users": [{"name": entry.user.name, "user": {"auth-provider": kept["auth-provider"].value}}],
+        "users": [{"name": entry.user.name, "user": {"auth-provider": user["auth-provider"].value}}],
     }
-    found = Configuration()
+    login = Configuration()
     # The package hands an issuer's authority over as a file, which is gone when the token has come.
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as folder:
         try:
-            KubeConfigLoader(only, config_persister=persist, temp_file_path=folder).load_and_set(found)
+            KubeConfigLoader(only, config_persister=persist, temp_file_path=folder).load_and_set(login)
         except (
             ConfigException,
             ApiException,
@@ -88,7 +88,7 @@ def _by_provider(entry: Entry) -> str:
             TypeError,
         ) as wrong:
             raise ConfigError(f"{where}: {_line(wrong)}") from None
-    token: str = found.api_key.get("BearerToken", "").removeprefix("Bearer ")
+    token: str = login.api_key.get("BearerToken", "").removeprefix("Bearer ")
     if not token:
         raise ConfigError(f"{where}: it gave no token: log in anew")
     return token
@@ -99,9 +99,9 @@ def _trusting(path: Path, config: dict[str, Any], files: Any) -> Callable[[], No
     client secret and refresh token to any server that answers: the system's authorities stand in, in memory alone.
     """
     key = "idp-certificate-authority"
-    given = config.get(key)
-    if given:
-        config[key] = str(path.parent / given)
+    authority = config.get(key)
+    if authority:
+        config[key] = str(path.parent / authority)
     elif not config.get(f"{key}-data"):
         import certifi
 
@@ -109,8 +109,8 @@ def _trusting(path: Path, config: dict[str, Any], files: Any) -> Callable[[], No
 
     def persist() -> None:
         added = config.pop(key, None)
-        if given:
-            config[key] = given
+        if authority:
+            config[key] = authority
         files.save_changes()
         if added is not None:
             config[key] = added
@@ -169,11 +169,11 @@ def _by_plugin(entry: Entry) -> User:
 
 
 def _with(user: User, status: Any, who: str) -> User:
-    found = status if isinstance(status, dict) else {}
+    fields = status if isinstance(status, dict) else {}
     bare = msgspec.structs.replace(user, exec=None, token=None, token_file=None)
-    if found.get("token"):
-        return msgspec.structs.replace(bare, token=str(found["token"]))
-    cert, key = found.get("clientCertificateData"), found.get("clientKeyData")
+    if fields.get("token"):
+        return msgspec.structs.replace(bare, token=str(fields["token"]))
+    cert, key = fields.get("clientCertificateData"), fields.get("clientKeyData")
     if not (cert and key):
         raise ConfigError(f"{who}: found neither a token nor a certificate with its key in its ExecCredential")
     encoded = [base64.b64encode(str(pem).encode()).decode() for pem in (cert, key)]

@@ -64,12 +64,12 @@ def token_in(path: Path) -> str:
     """A bearer token (RFC 6750) from a file. Raises FileError."""
     try:
         with path.open("rb") as file:
-            found = file.read(_MOST_OF_TOKEN).strip()
+            token = file.read(_MOST_OF_TOKEN).strip()
     except OSError as failed:
         raise FileError(f"{path}: {_reason(failed)}, expected a readable file") from None
-    if _TOKEN.fullmatch(found) is None:
+    if _TOKEN.fullmatch(token) is None:
         raise FileError(f"{path}: found no bearer token, expected one alone")
-    return found.decode()
+    return token.decode()
 
 
 def authorities_in(path: Path) -> ssl.SSLContext:
@@ -227,9 +227,9 @@ class Prometheus:
 
 async def read_most(stream: "aiohttp.StreamReader", most_bytes: int) -> bytes | None:
     """The whole of the stream; None for more than ``most_bytes``, which is not read to its end."""
-    found = bytearray()
+    body = bytearray()
     async for chunk in stream.iter_chunked(_CHUNK):
-        found += chunk
-        if len(found) > most_bytes:
+        body += chunk
+        if len(body) > most_bytes:
             return None
-    return bytes(found)
+    return bytes(body)

@@ -17,27 +17,27 @@ def listening(host: str, port: int, *, backlog: int = 128) -> list[socket.socket
 
     Raises OSError, which names the address.
     """
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     wanted = port
     try:
         for family, kind, number, _, place in dict.fromkeys(
             socket.getaddrinfo(_plain(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         ):
-            each = socket.socket(family, kind, number)
-            found.append(each)
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener = socket.socket(family, kind, number)
+            sockets.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            each.bind((place[0], port, *place[2:]))
-            port = each.getsockname()[1]
-            each.listen(backlog)
-            each.setblocking(False)
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((place[0], port, *place[2:]))
+            port = listener.getsockname()[1]
+            listener.listen(backlog)
+            listener.setblocking(False)
     except OSError as failed:
-        for each in found:
+        for each in sockets:
             each.close()
         shown = f"[{host}]:{wanted}" if ":" in host else f"{host}:{wanted}"
         raise OSError(failed.errno, f"cannot listen on {shown}: {failed.strerror}") from None
-    return found
+    return sockets
 
 
 def _plain(host: str) -> str | bytes | None:

@@ -207,11 +207,11 @@ class FakeApiServer:
         lost = namespace and ("/api/v1/namespaces", "", namespace) not in self.store.objects
         if self.checks_namespaces and request.method == "POST" and lost:
             return _status(KubeError(f'namespaces "{namespace}" not found', status=404, reason="NotFound"))
-        kept = copy.deepcopy(self.store) if request.query.get("dryRun") == "All" else None
+        before = copy.deepcopy(self.store) if request.query.get("dryRun") == "All" else None
         try:
             answer = self._write(request, (collection, namespace, name or self._name(body["metadata"])), body)
         finally:
-            self.store = kept or self.store
+            self.store = before or self.store
         self._notify()
         return web.json_response(answer)
 
@@ -244,25 +244,25 @@ class FakeApiServer:
 
     def _resources(self, version: str) -> web.Response:
         """The answer of discovery for one version of a group: the kinds that a test installed."""
-        found = [
+        resources = [
             {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced}
             for each in self._installed
             if each.api_version == version
         ]
-        if not found:
+        if not resources:
             return _status(KubeError("the server could not find the requested resource", status=404, reason="NotFound"))
-        return web.json_response({"kind": "APIResourceList", "groupVersion": version, "resources": found})
+        return web.json_response({"kind": "APIResourceList", "groupVersion": version, "resources": resources})
 
     def _list(self, request: web.Request, collection: str, namespace: str) -> web.Response:
         """One page of a list. Its place is an index, so later pages see what has changed since, unlike the real
         ones.
         """
-        found = [stored for stored in self.store.find(collection, namespace) if _selected(request, stored.body)]
-        first, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", "0")) or len(found)
+        matching = [stored for stored in self.store.find(collection, namespace) if _selected(request, stored.body)]
+        first, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", "0")) or len(matching)
         meta = {"resourceVersion": str(self.store.version)}
-        if first + limit < len(found):
+        if first + limit < len(matching):
             meta["continue"] = str(first + limit)
-        page = [stored.render() for stored in found[first : first + limit]]
+        page = [stored.render() for stored in matching[first : first + limit]]
         return web.json_response({"metadata": meta, "items": page})
 
     def _write(self, request: web.Request, key: Key, body: Any) -> Any:
@@ -298,7 +298,7 @@ class FakeApiServer:
         transport = request.transport
         assert transport is not None
         self._streams.add(transport)
-        told = self._bookmarks
+        bookmarks = self._bookmarks
         try:
             while not self._closing.is_set() and not transport.is_closing():
                 grown = self._grown
@@ -309,8 +309,8 @@ class FakeApiServer:
                     if type_:
                         line = json.dumps({"type": type_, "object": change.body})
                         await response.write(line.encode() + b"\n")
-                if told != self._bookmarks:
-                    told, version = self._bookmarks, self.store.version
+                if bookmarks != self._bookmarks:
+                    bookmarks, version = self._bookmarks, self.store.version
                     mark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}
                     await response.write(json.dumps(mark).encode() + b"\n")
                 if gone:

@@ -285,15 +285,15 @@ def _settle_conflicts(stored: Stored, body: dict[str, Any], wanted: set[Path], m
 
 def _leaves(value: dict[str, Any], prefix: Path = ()) -> list[Path]:
     """The paths of all scalars and lists, without those that the server itself writes. An empty map owns nothing."""
-    found: list[Path] = []
+    leaves: list[Path] = []
     for key, item in value.items():
         if not prefix and key in ("apiVersion", "kind"):
             continue
         if prefix == ("metadata",) and key in _SYSTEM:
             continue
         path = (*prefix, key)
-        found += _leaves(item, path) if isinstance(item, dict) else [path]
-    return found
+        leaves += _leaves(item, path) if isinstance(item, dict) else [path]
+    return leaves
 
 
 def _fields(paths: set[Path]) -> dict[str, Any]:

@@ -75,22 +75,22 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
             return
         pods = (self.world.objects[each] for each in self.world.pods_of(subject))
         there = [pod for pod in pods if not api.is_leaving(pod)]
-        ended, given = api.reclaimable(workload), api.assignments(workload)
+        ended, assignments = api.reclaimable(workload), api.assignments(workload)
         wanted = {api.text(each, "name"): each for each in api.rows(workload, "spec", "podSets")}
         is_begun, is_ordered = any(map(api.is_bound, there)), self._is_ordered(subject)
         groups = {(subject.namespace, name) for pod in there if (name := api.text(pod, *_GROUP))}
-        needed = sum(api.whole(each, "count", default=1) for each in given) - sum(ended.values())
+        needed = sum(api.whole(each, "count", default=1) for each in assignments) - sum(ended.values())
         if sum(map(_is_placed, there)) >= needed:
             self.world.were_whole |= groups
         later_s = _NATIVE_S - _HALF_S if groups - self.world.were_whole else 0.0
-        for each in given:
-            name = api.text(each, "name")
-            count = api.whole(each, "count", default=1)
+        for assignment in assignments:
+            name = api.text(assignment, "name")
+            count = api.whole(assignment, "count", default=1)
             asked = wanted.get(name, {})
             least = api.whole(asked, "minCount", default=api.whole(asked, "count", default=1))
             if count < least:
                 yield Wrong((str(subject),), f"pod set {name} is admitted with {count} of at least {least} pods")
-            mine = [pod for pod in there if len(given) == 1 or api.label(pod, api.POD_SET) == name]
+            mine = [pod for pod in there if len(assignments) == 1 or api.label(pod, api.POD_SET) == name]
             placed = [pod for pod in mine if _is_placed(pod)]
             is_due = any(map(api.is_bound, mine)) or (is_begun and (bool(mine) or not is_ordered))
             if is_due and len(placed) < count - ended.get(name, 0):

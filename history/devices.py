@@ -57,9 +57,9 @@ class TwoHands(Rule, name="one-device-two-hands", lasts_s=LATE_S, kinds=(api.DEV
             yield Wrong((*sorted({*hands, *above}), *place), f"{parent} is held as a whole, and its instance {device}")
 
     def subjects(self, touched: Iterable[Key]) -> Iterator[Key]:
-        found = list(super().subjects(touched))
+        subjects = list(super().subjects(touched))
         near: set[Key] = set()
-        for claim in [each for each in found if each.kind == "ResourceClaim"]:
+        for claim in [each for each in subjects if each.kind == "ResourceClaim"]:
             for device in self._own.pop(claim, set()):
                 self._having[device].discard(claim)
                 near |= self._having[device]
@@ -67,7 +67,7 @@ class TwoHands(Rule, name="one-device-two-hands", lasts_s=LATE_S, kinds=(api.DEV
             for device in self._own[claim]:
                 self._having.setdefault(device, set()).add(claim)
                 near |= self._having[device]
-        return iter({*found, *near})
+        return iter({*subjects, *near})
 
     def _allocated_twice(self, subject: Key) -> Iterator[Wrong]:
         for driver, pool, device in sorted(self._own.get(subject, ())):

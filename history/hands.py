@@ -82,14 +82,14 @@ class Hands:
 
     def held(self, node: NodeHands) -> dict[str, list[str]]:
         """The hands that have a device, by its id: ``Pod team/p``, ``ResourceClaim team/c``."""
-        found: dict[str, list[str]] = {}
+        holders: dict[str, list[str]] = {}
         for pod in [each for each in {**node.listed, **node.granted} if self._is_there(each, node)]:
             for id_ in {*node.listed.get(pod, ()), *node.granted.get(pod, ())}:
-                found.setdefault(id_, []).append(f"Pod {pod}")
+                holders.setdefault(id_, []).append(f"Pod {pod}")
         for claim, ids in node.claims.items():
             for id_ in ids:
-                found.setdefault(id_, []).append(f"ResourceClaim {claim}")
-        return found
+                holders.setdefault(id_, []).append(f"ResourceClaim {claim}")
+        return holders
 
     def _is_there(self, pod: str, node: NodeHands) -> bool:
         """A kubelet may list a pod for a while after its end, but not for 30 seconds after it was deleted. In a record

@@ -157,20 +157,20 @@ class Judge:
                 self._findings.append(Finding(found.since_s, name, found.wrong.objects, found.wrong.message))
 
     def _not_shown(self) -> set[str]:
-        found = {f"{self._blind_s:.0f} s in which a watch was cut"} if self._blind_s else set[str]()
+        unseen = {f"{self._blind_s:.0f} s in which a watch was cut"} if self._blind_s else set[str]()
         if "kubelet" not in self._scene.hands.heard:
-            found.add("kubelets: which pod has which device is not in the record")
+            unseen.add("kubelets: which pod has which device is not in the record")
         if "claims without devices" in self._scene.hands.heard:
-            found.add("devices of claims: a kubelet's call did not say which a claim has")
+            unseen.add("devices of claims: a kubelet's call did not say which a claim has")
         if "hardware" not in self._scene.hands.heard:
-            found.add("hardware: GPUs, MIG instances and shares that exist are not in the record")
+            unseen.add("hardware: GPUs, MIG instances and shares that exist are not in the record")
         for key in self._world.all("ClusterQueue"):
             root = self._scene.quotas.root_of(key.name)
             if root is not None and follows_capacity(root):
-                found.add(f"quota of {key}: it follows live capacity")
+                unseen.add(f"quota of {key}: it follows live capacity")
             own = [each for each in self._scene.quotas.flavors(key.name) if self._scene.quotas.is_uncounted(each)]
-            found |= {f"quota of {name}: charges of it are not recomputed" for name in own}
-        return found
+            unseen |= {f"quota of {name}: charges of it are not recomputed" for name in own}
+        return unseen
 
 
 def judged(facts: Iterable[Fact]) -> Verdict:

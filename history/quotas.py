@@ -141,16 +141,16 @@ class Quotas:
         ended, sets = api.reclaimable(body), api.assignments(body)
         wanted_sets = {api.text(each, "name"): each for each in api.rows(body, "spec", "podSets")}
         total: Charge = {}
-        for given in sets:
-            name = api.text(given, "name")
-            count = max(0, api.whole(given, "count", default=1) - ended.get(name, 0))
+        for assignment in sets:
+            name = api.text(assignment, "name")
+            count = max(0, api.whole(assignment, "count", default=1) - ended.get(name, 0))
             planned = self._each(workload.namespace, api.inner(wanted_sets.get(name), "template", "spec"))
             run: Cost = {}
             for pod in live:
                 if api.label(pod, api.POD_SET) == name or len(sets) == 1:
                     add(run, self._each(workload.namespace, api.inner(pod, "spec")))
                     run["pods"] = run.get("pods", 0) + UNIT
-            flavors = api.inner(given, "flavors")
+            flavors = api.inner(assignment, "flavors")
             wanted = {resource: amount * count for resource, amount in planned.items()} | {"pods": count * UNIT}
             for resource in {*wanted, *run}:
                 if resource != "pods" or resource in flavors:
@@ -259,17 +259,17 @@ class Quotas:
     def _walk(self, node: Node, cell: Cell, more: More, *, is_root: bool) -> tuple[int, int, list[Use]]:
         """The amount that the parent has to bear, the quota that it is lent, and the uses below."""
         limits = node.limits.get(cell, Limits(borrowing=0 if node.is_queue else None))
-        quota, used, found = limits.nominal, 0, list[Use]()
+        quota, used, uses = limits.nominal, 0, list[Use]()
         if node.is_queue:
             used = self.used.get(node.name, Counter())[cell] + more.get(node.name, Counter())[cell]
         for child in node.children:
             borne, lent, below = self._walk(child, cell, more, is_root=False)
             quota, used = quota + lent, used + borne
-            found += below
+            uses += below
         most = quota if is_root else None if limits.borrowing is None else quota + limits.borrowing
-        found.append(Use(node, cell, used, float("inf") if most is None else most))
+        uses.append(Use(node, cell, used, float("inf") if most is None else most))
         lent = quota if limits.lending is None or is_root else min(quota, limits.lending)
-        return max(0, used - (quota - lent)), lent, found
+        return max(0, used - (quota - lent)), lent, uses
 
 
 def _root(cohort: str, parents: Mapping[str, str]) -> str:

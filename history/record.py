@@ -121,16 +121,16 @@ def _json(found: object) -> str:
 
 def _decoded(raw: bytes) -> object:
     try:
-        found: object = msgspec.json.decode(raw)
+        decoded: object = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _Wrong("", raw[:_SHOWN].decode(errors="replace").strip(), f"a JSON object ({error})") from None
-    level: list[Any] = [found] if raw.count(b"{") + raw.count(b"[") > _DEPTH else []
+    level: list[Any] = [decoded] if raw.count(b"{") + raw.count(b"[") > _DEPTH else []
     for _ in range(_DEPTH if level else 0):
         inner = [each for body in level for each in (body.values() if isinstance(body, dict) else body)]
         level = [each for each in inner if isinstance(each, dict | list)]
     if level:
         raise _Wrong("", raw[:_SHOWN].decode(errors="replace"), f"a JSON object of at most {_DEPTH} levels")
-    return found
+    return decoded
 
 
 class _Fields:
@@ -233,8 +233,8 @@ def _note(t: float, line: _Fields) -> Note:
     type_ = line.text("type", _NOTES)
     if type_ != "SETTINGS":
         return Note(t, type_, "" if type_ == "END" else line.text("what"))
-    given = line.inner("settings").given
+    settings = line.inner("settings").given
     try:
-        return Note(t, type_, settings=msgspec.convert(given, Settings))
+        return Note(t, type_, settings=msgspec.convert(settings, Settings))
     except (msgspec.ValidationError, RecursionError) as error:
-        raise _Wrong("settings", given, f"the judge's settings ({error})") from None
+        raise _Wrong("settings", settings, f"the judge's settings ({error})") from None

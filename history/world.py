@@ -115,16 +115,16 @@ class World:
                 self._by_handle.setdefault((key.kind, handle), set()).add(key)
 
     def _near(self, key: Key) -> set[Key]:
-        found: set[Key] = set()
+        near: set[Key] = set()
         body = self.objects.get(key)
         if key.kind == "Pod":
-            found.update(self.workloads_of(key))
+            near.update(self.workloads_of(key))
         elif key.kind == "Workload":
-            found.update(self.pods_of(key))
-            found.update(self.owners_of(key))
+            near.update(self.pods_of(key))
+            near.update(self.owners_of(key))
         elif body is not None and api.uid(body):
-            found |= self._having("Pod", "uid", api.uid(body)) | self._having("Workload", "uid", api.uid(body))
-        return found
+            near |= self._having("Pod", "uid", api.uid(body)) | self._having("Workload", "uid", api.uid(body))
+        return near
 
     def _time(self, key: Key, workload: Json) -> None:
         """Keeps since when a Workload is what it is."""
@@ -145,28 +145,28 @@ class World:
 
     def chain(self, body: Json) -> list[Json]:
         """The object's owners that are in the record, the nearest first."""
-        found: list[Json] = []
+        owners: list[Json] = []
         todo = [api.text(each, "uid") for each in api.owners(body)]
-        while todo and len(found) < _DEPTH:
+        while todo and len(owners) < _DEPTH:
             key = self.by_uid.get(todo.pop(0))
             owner = self.objects.get(key) if key is not None else None
-            if owner is not None and owner not in found:
-                found.append(owner)
+            if owner is not None and owner not in owners:
+                owners.append(owner)
                 todo += [api.text(each, "uid") for each in api.owners(owner)]
-        return found
+        return owners
 
     def _pod_handles(self, pod: Json) -> tuple[Handle, ...]:
         space = api.text(pod, "metadata", "namespace")
-        found: list[Handle] = [("uid", api.uid(pod))]
+        handles: list[Handle] = [("uid", api.uid(pod))]
         if api.label(pod, api.CAPACITY):
-            found.append(("name", space, api.note(pod, api.WORKLOAD)))
+            handles.append(("name", space, api.note(pod, api.WORKLOAD)))
         if group := api.label(pod, api.GROUP) or api.note(pod, api.GROUP):
-            found.append(("name", space, group))
+            handles.append(("name", space, group))
         for body in (pod, *self.chain(pod)):
             if api.label(body, api.PREBUILT):
-                found.append(("name", space, api.label(body, api.PREBUILT)))
-            found += [("uid", api.text(each, "uid")) for each in api.owners(body)]
-        return tuple(dict.fromkeys(each for each in found if each[-1]))
+                handles.append(("name", space, api.label(body, api.PREBUILT)))
+            handles += [("uid", api.text(each, "uid")) for each in api.owners(body)]
+        return tuple(dict.fromkeys(each for each in handles if each[-1]))
 
     def workloads_of(self, pod: Key) -> list[Key]:
         """The Workloads of the nearest handle that has any."""
@@ -192,12 +192,12 @@ class World:
 
     def workloads_for(self, body: Json) -> set[Key]:
         """The Workloads of a job, or of one of its owners."""
-        found: set[Key] = set()
+        workloads: set[Key] = set()
         for each in (body, *self.chain(body)):
             space = api.text(each, "metadata", "namespace")
-            found |= self._having("Workload", "uid", api.uid(each))
-            found |= self._having("Workload", "name", space, api.label(each, api.PREBUILT))
-        return found
+            workloads |= self._having("Workload", "uid", api.uid(each))
+            workloads |= self._having("Workload", "name", space, api.label(each, api.PREBUILT))
+        return workloads
 
     def is_queued(self, pod: Json) -> bool:
         """Whether the pod may not run before a Workload of it is admitted: by a queue's label on one of its owners; by

@@ -60,11 +60,11 @@ class FolderNews:
         if self._file is None:
             return
         try:
-            found = self._folder.stat()
+            status = self._folder.stat()
         except OSError:
             self._watched = None
             return
-        identity = (found.st_dev, found.st_ino)
+        identity = (status.st_dev, status.st_ino)
         if identity == self._watched:
             return
         path = os.fsencode(self._folder)

@@ -108,11 +108,11 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
 
     def update(self, view: ResourceView) -> bool:
         """Swap the view; True if the kubelet is sent a new list."""
-        told = not view.lists_same(self._view)
+        changed = not view.lists_same(self._view)
         self._view = view
-        if told:
+        if changed:
             self._wake()
-        return told
+        return changed
 
     def empty(self) -> None:
         """Tell the kubelet that no device is left; there is no unregister."""
@@ -162,11 +162,11 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         context.add_done_callback(self._ended)
         self._observer.stream_opened(self.name)
         try:
-            told = None
-            while not (self._closing and told is self._view):
+            sent = None
+            while not (self._closing and sent is self._view):
                 # Both may change while the list is being sent: then that list was not the last one.
-                changed, told = self._changed, self._view
-                yield wire.device_list(told.resource.devices, told.unhealthy)
+                changed, sent = self._changed, self._view
+                yield wire.device_list(sent.resource.devices, sent.unhealthy)
                 if not self._closing:
                     await changed.wait()
         finally:

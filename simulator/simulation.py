@@ -174,14 +174,14 @@ class Simulation:
         """Apply all events of one moment in one step: they happen all or, after a kill, are still to come."""
 
         def step(hardware: Hardware, _: float) -> hw.Outcome:
-            told: tuple[Notice, ...] = ()
+            all_notices: tuple[Notice, ...] = ()
             for order in (order for event in events for order in event.orders):
                 try:
                     hardware, notices = hw.apply(hardware, order, at)
-                    told += notices
+                    all_notices += notices
                 except hw.OrderError as error:
                     log.warning("simulated event at %gs: %s", at, error)
-            return replace(hardware, done=max(hardware.done, at)), told
+            return replace(hardware, done=max(hardware.done, at)), all_notices
 
         self.change(step)
 

@@ -84,7 +84,7 @@ def activity(loads: tuple[Load, ...], product: Product, limit_w: float, t: float
             power += value_at(load.sm_util, t) * (limit_w - idle_w) * POWER_SHARE
     power = min(power, max(limit_w, idle_w))
     warmth = WARMTH_C_AT_LIMIT * (power - idle_w) / max(1.0, product.power_w[2] - idle_w)
-    given = [value_at(load.temperature_c, t) for load in loads if load.temperature_c is not None]
+    temperatures = [value_at(load.temperature_c, t) for load in loads if load.temperature_c is not None]
     return Activity(
         sm=sm,
         memory=min(1.0, sum(_or_share(load.mem_util, load, t) for load in loads)),
@@ -95,7 +95,7 @@ def activity(loads: tuple[Load, ...], product: Product, limit_w: float, t: float
         tensor=min(1.0, sum(_or_share(load.tensor_util, load, t) for load in loads)),
         mem_used_mib=memory_used_mib(loads, t),
         power_w=power,
-        temperature_c=max(given) if given else IDLE_TEMPERATURE_C + warmth,
+        temperature_c=max(temperatures) if temperatures else IDLE_TEMPERATURE_C + warmth,
         pcie_tx_mib_s=_sum([load.pcie_tx_mib_s for load in loads], t, float("inf")),
         pcie_rx_mib_s=_sum([load.pcie_rx_mib_s for load in loads], t, float("inf")),
         nvlink_tx_mib_s=_sum([load.nvlink_tx_mib_s for load in loads], t, float("inf")),

@@ -128,9 +128,9 @@ class Fleet(Struct, frozen=True):
             if len(self.nodes) == 1:
                 return self.nodes[0]
             raise InputError(f"{self.path}: found {len(self.nodes)} nodes and no node name, expected one of {names}")
-        found = next((node for node in self.nodes if node.name == name), None)
-        if found is None and len(self.nodes) == 1:
+        named = next((node for node in self.nodes if node.name == name), None)
+        if named is None and len(self.nodes) == 1:
             return self.nodes[0]
-        if found is None:
+        if named is None:
             raise InputError(f"{self.path}: found no node {name!r}, expected one of {names}")
-        return found
+        return named

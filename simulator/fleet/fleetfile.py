@@ -300,7 +300,7 @@ def _events(
     root: Reader, sizes: dict[str, int], pools: tuple[PoolSpec, ...]
 ) -> tuple[dict[str, tuple[TimedOrders, ...]], tuple[InterruptionSpec, ...]]:
     """What happens to the hardware of each node, and the interruptions of nodes. Raises InputError."""
-    found: dict[str, list[TimedOrders]] = {}
+    orders: dict[str, list[TimedOrders]] = {}
     interruptions: list[InterruptionSpec] = []
     events = root.get("events")
     for reader in events.items("a list of events") if events else []:
@@ -310,17 +310,17 @@ def _events(
         reader.mapping(("at", "node", *(key for key in ORDER_KEYS if key not in NOT_TIMED)))
         at = reader.need("at", "seconds from the start").number(0, 1e9)
         name = _node_of(reader, sizes)
-        found.setdefault(name, []).append(TimedOrders(at=at, orders=read_orders(reader, sizes[name])))
-    timed = {name: tuple(sorted(each, key=lambda event: event.at)) for name, each in found.items()}
+        orders.setdefault(name, []).append(TimedOrders(at=at, orders=read_orders(reader, sizes[name])))
+    timed = {name: tuple(sorted(each, key=lambda event: event.at)) for name, each in orders.items()}
     return timed, tuple(sorted(interruptions, key=lambda each: each.at_s))
 
 
 def _loads(root: Reader, sizes: dict[str, int]) -> dict[str, tuple[Load, ...]]:
-    found: dict[str, list[Load]] = {}
+    by_node: dict[str, list[Load]] = {}
     loads = root.get("load")
     for reader in loads.items("a list of loads") if loads else []:
         reader.mapping(("node", *LOAD_KEYS))
         name = _node_of(reader, sizes)
         gpu = reader.need("gpu", "a GPU's index").integer(0, sizes[name] - 1)
-        found.setdefault(name, []).append(read_load(reader, gpu))
-    return {name: tuple(entries) for name, entries in found.items()}
+        by_node.setdefault(name, []).append(read_load(reader, gpu))
+    return {name: tuple(entries) for name, entries in by_node.items()}

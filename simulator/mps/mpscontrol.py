@@ -225,7 +225,7 @@ class Daemon:
         """Start a process that ends with the daemon: it waits for the end of a pipe that only the daemon holds open."""
         self.log(f"Starting new server for user {uid}")
         read_end, write_end = os.pipe()
-        ready, told = os.pipe()
+        ready, ready_write = os.pipe()
         pid = os.fork()
         if pid == 0:
             status = 1
@@ -233,14 +233,14 @@ class Daemon:
                 # The child must not keep these open: the clients' connections, the lock, the end of the pipe that is to
                 # close.
                 os.dup2(read_end, 3)
-                os.dup2(told, 4)
+                os.dup2(ready_write, 4)
                 os.closerange(5, 1024)
                 _serve_until_closed(3, 4, uid, self._server_log)
                 status = 0
             finally:
                 os._exit(status)
         os.close(read_end)
-        os.close(told)
+        os.close(ready_write)
         os.read(ready, 1)
         os.close(ready)
         self._server = Server(pid, uid, self._threads, dict(self._memory_mib))
@@ -479,9 +479,9 @@ def _serve(words: list[str]) -> int:
         return 1
     with lock:
         if "-d" in words:
-            ready, told = os.pipe()
+            ready, ready_write = os.pipe()
             if os.fork() != 0:
-                os.close(told)
+                os.close(ready_write)
                 return 0 if os.read(ready, 1) else 1
             os.setsid()
             os.close(ready)
@@ -495,8 +495,8 @@ def _serve(words: list[str]) -> int:
         # The handler is set before anybody is told that the daemon runs, since they may end it at once.
         signal.signal(signal.SIGTERM, lambda *_: daemon.command("quit -t 0"))
         if "-d" in words:
-            os.write(told, b"1")
-            os.close(told)
+            os.write(ready_write, b"1")
+            os.close(ready_write)
         daemon.run()
     return 0
 

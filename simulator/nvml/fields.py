@@ -211,13 +211,13 @@ def _read_field(device: Device, value: Any) -> None:
     value.timestamp = int(time.time() * 1e6)
     value.latencyUsec = 0
     try:
-        found = field(device, value.scopeId)
+        reading = field(device, value.scopeId)
     except NvmlError as error:
         value.nvmlReturn = error.code
         return
     value.nvmlReturn = codes.SUCCESS
     value.valueType = kind
-    setattr(value.value, MEMBERS[kind], found)
+    setattr(value.value, MEMBERS[kind], reading)
 
 
 def _unknown(_device: Device, _scope: int) -> int:

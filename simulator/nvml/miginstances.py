@@ -226,12 +226,12 @@ def nvmlGpuInstanceCreateComputeInstanceWithPlacement(
 @on_gpu_instance
 def nvmlGpuInstanceGetComputeInstances(device: Device, profile_id: Any, array: Any, count: Any) -> None:
     profile = _compute_by_id(device, profile_id)
-    found = [
+    handles = [
         Handle(HandleKind.COMPUTE_INSTANCE, device.index, device.state.epoch, ci.serial)
         for ci in _gi(device).computes
         if ci.profile == profile.enum
     ]
-    put_list(count, array, found, write_handle)
+    put_list(count, array, handles, write_handle)
 
 
 @on_gpu_instance

@@ -35,11 +35,11 @@ def _put_processes(device: Device, kind: str, count: Any, array: Any) -> None:
         infos[i].gpuInstanceId = load.gi if mig and load.gi is not None else WHOLE_GPU
         infos[i].computeInstanceId = (load.ci or 0) if mig and load.gi is not None else WHOLE_GPU
 
-    found = _processes(device, kind)
-    if array is not None and target(count).value < len(found):
-        put(count, len(found))
+    processes = _processes(device, kind)
+    if array is not None and target(count).value < len(processes):
+        put(count, len(processes))
         raise NvmlError(codes.INSUFFICIENT_SIZE)
-    put_list(count, array, found, write, ask=codes.INSUFFICIENT_SIZE)
+    put_list(count, array, processes, write, ask=codes.INSUFFICIENT_SIZE)
 
 
 @on_device("own")

@@ -55,13 +55,13 @@ def strangers_value(text: str, kind: type[T], expected: str, *, longest: int, mo
         what = "an alias" if wrong.is_alias else f"more than {most_levels} levels"
         raise UnreadError(f"expected {expected}, found {what} in line {wrong.line}")
     try:
-        found = yaml.load(text, LOADER)  # noqa: S506  a safe loader
+        value = yaml.load(text, LOADER)  # noqa: S506  a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = str(error).split("\n")[0]
         raise UnreadError(f"expected {expected}, found {text[:_SHOWN]!r} ({said})") from None
-    if not isinstance(found, kind):
+    if not isinstance(value, kind):
         raise UnreadError(f"expected {expected}, found {text[:_SHOWN]!r}")
-    return found
+    return value
 
 
 def repeated_keys(text: str) -> dict[int, str]:

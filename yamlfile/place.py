@@ -105,13 +105,13 @@ class Place:
     def fields(self, known: Iterable[str]) -> dict[str, "Place"]:
         """The children of a section that are not null, by name; others than ``known`` are reported as unknown."""
         names = list(known)
-        found: dict[str, Place] = {}
+        by_name: dict[str, Place] = {}
         for key, name, place in self.named(names):
             if name is None:
                 place.unknown(key, names)
             elif not place.is_null:
-                found[name] = place
-        return found
+                by_name[name] = place
+        return by_name
 
     def required(self, fields: Mapping[str, "Place"], key: str) -> "Place":
         """The place of ``key`` in ``fields``, which are this place's own. Raises ConfigError where it is not there."""
@@ -130,14 +130,14 @@ class Place:
         folded = {name.lower(): name for name in names if self.document.any_case(self._path_of(name))}
         name_of = {key: key if key in names else folded.get(key.lower()) for key, _ in children}
         winner = {name: key for key, name in sorted(name_of.items()) if name is not None}
-        found: list[tuple[str, str | None, Place]] = []
+        chosen: list[tuple[str, str | None, Place]] = []
         for key, place in children:
             name = name_of[key]
             if name is not None and winner[name] != key:
                 place.warn(f"{winner[name]} is the same key and wins")
             else:
-                found.append((key, name, place))
-        return found
+                chosen.append((key, name, place))
+        return chosen
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
         """Report an unknown key of this place: an error, or a warning where the document is lenient."""

@@ -85,19 +85,19 @@ def _explored(paths: Sequence[str], lasts_s: float, workers: int, *, outside: bo
 
 def _properties(paths: Sequence[str], until_s: float, workers: int) -> bool:
     """Whether something was found. Raises WrongCallError where there is no property."""
-    found: set[str] = set()
+    failures: set[str] = set()
     rounds = 0
     while not rounds or time.time() < until_s:
         rounds += 1
         seed = secrets.randbelow(2**32)
-        code, last = _round(_command(seed, workers), seed, until_s, paths, found)
+        code, last = _round(_command(seed, workers), seed, until_s, paths, failures)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED and rounds == 1:
             raise _unknown(" ".join(paths))
         print(f"explore: round {rounds} with seed {seed}: {last}", flush=True)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             break
-    print(f"explore: {len(found)} found in {plural(rounds, 'round')}")
-    return bool(found)
+    print(f"explore: {len(failures)} found in {plural(rounds, 'round')}")
+    return bool(failures)
 
 
 def _outside(until_s: float, workers: int) -> tuple[bool, int]:

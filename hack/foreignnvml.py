@@ -184,12 +184,12 @@ class Bench:
 
 async def discovery(bench: Bench) -> list[Finding]:
     await bench.until(lambda: bool(bench.kubelet.endpoints), lambda: f"nothing was registered: {last(bench)}")
-    found: dict[str, Gpu] = {gpu.uuid: gpu for gpu in bench.agent.report().node.gpus}
-    differences = [text for gpu in bench.reading.gpus for text in _differences(gpu, found.get(gpu.uuid or ""))]
-    if differences or found.keys() != bench.uuids:
-        raise UnexpectedError("; ".join(differences) or f"found {sorted(found)}, expected {sorted(bench.uuids)}")
-    products = sorted({f"{gpu.product}, {gpu.memory_mib} MiB" for gpu in found.values()})
-    return [ok("discovery", f"{len(found)} GPUs as the library tells them: {'; '.join(products)}")]
+    gpus: dict[str, Gpu] = {gpu.uuid: gpu for gpu in bench.agent.report().node.gpus}
+    differences = [text for gpu in bench.reading.gpus for text in _differences(gpu, gpus.get(gpu.uuid or ""))]
+    if differences or gpus.keys() != bench.uuids:
+        raise UnexpectedError("; ".join(differences) or f"found {sorted(gpus)}, expected {sorted(bench.uuids)}")
+    products = sorted({f"{gpu.product}, {gpu.memory_mib} MiB" for gpu in gpus.values()})
+    return [ok("discovery", f"{len(gpus)} GPUs as the library tells them: {'; '.join(products)}")]
 
 
 def _differences(said: GpuFacts, gpu: Gpu | None) -> Iterator[str]:
@@ -242,13 +242,13 @@ async def health(bench: Bench) -> list[Finding]:
     report = bench.agent.report()
     if report.faults or not report.driver_up:
         raise UnexpectedError(f"faults are open: {report.faults}")
-    found = [ok("health", f"probes find all {len(bench.uuids)} GPUs healthy")]
+    findings = [ok("health", f"probes find all {len(bench.uuids)} GPUs healthy")]
     deaf = [number for number, gpu in enumerate(bench.reading.gpus) if not gpu.event_types]
     if deaf:
-        return [*found, absent("events", f"GPUs {deaf} have no XID events: their health comes from probes alone")]
+        return [*findings, absent("events", f"GPUs {deaf} have no XID events: their health comes from probes alone")]
     if "no XID events" in bench.agent.log():
         raise UnexpectedError("the library has XID events and the agent does not hear them")
-    return [*found, *await events(bench)]
+    return [*findings, *await events(bench)]
 
 
 async def events(bench: Bench) -> list[Finding]:
@@ -262,12 +262,12 @@ async def events(bench: Bench) -> list[Finding]:
     await asyncio.sleep(_WATCHED_S)
     await bench.healthy_are(bench.uuids - {victim})
     reasons = sorted({change.reason for change in bench.agent.report().history if change.gpu == victim})
-    found = [ok("events", f"GPU {number}, and no other, is out: {', '.join(reasons)}")]
+    findings = [ok("events", f"GPU {number}, and no other, is out: {', '.join(reasons)}")]
     if not bench.subject.reset:
-        return [*found, Finding(Verdict.NOT_TRIED, "reset", "RESET names no command: the GPU stays out")]
+        return [*findings, Finding(Verdict.NOT_TRIED, "reset", "RESET names no command: the GPU stays out")]
     _command(bench.subject.reset, number, victim)
     await bench.healthy_are(bench.uuids)
-    return [*found, ok("reset", f"GPU {number} is back after a reset")]
+    return [*findings, ok("reset", f"GPU {number} is back after a reset")]
 
 
 def _command(command: str, number: int, uuid: str) -> None:
@@ -283,11 +283,11 @@ async def metrics(bench: Bench) -> list[Finding]:
     def shown() -> dict[str, set[str]]:
         """By figure the GPUs that have it."""
         status, text = bench.agent.get("/metrics")
-        found: dict[str, set[str]] = {}
+        by_figure: dict[str, set[str]] = {}
         for family in text_string_to_metric_families(text) if status == 200 else ():  # noqa: PLR2004  HTTP's OK
             for sample in family.samples:
-                found.setdefault(sample.name, set()).add(sample.labels.get("UUID", ""))
-        return found
+                by_figure.setdefault(sample.name, set()).add(sample.labels.get("UUID", ""))
+        return by_figure
 
     gives: list[tuple[str, str, Callable[[GpuFacts], object]]] = [
         ("DCGM_FI_DEV_FB_FREE", "memory", lambda gpu: gpu.memory_mib),
@@ -351,32 +351,32 @@ WHOLE: tuple[Check, ...] = (discovery, registration, allocation, metrics, health
 async def examine(subject: Subject, folder: Path) -> list[Finding]:
     """Every finding; ``folder`` is empty, and short enough for sockets below it."""
     reading = read(subject)
-    found = list(of_library(reading))
-    if any(problem.verdict is Verdict.WRONG for problem in found):
-        return found
-    found += await _run(Bench(folder / "whole", subject, reading, "none"), WHOLE)
+    findings = list(of_library(reading))
+    if any(problem.verdict is Verdict.WRONG for problem in findings):
+        return findings
+    findings += await _run(Bench(folder / "whole", subject, reading, "none"), WHOLE)
     nothing = without_instances(reading)
     if nothing is not None:
-        return [*found, nothing]
-    return found + await _run(Bench(folder / "mixed", subject, reading, "mixed"), (instances,))
+        return [*findings, nothing]
+    return findings + await _run(Bench(folder / "mixed", subject, reading, "mixed"), (instances,))
 
 
 async def _run(bench: Bench, checks: Sequence[Check]) -> list[Finding]:
-    found: list[Finding] = []
+    findings: list[Finding] = []
     await bench.kubelet.start()
     bench.agent.start()
     try:
         for check in checks:
             try:
-                found += await check(bench)
+                findings += await check(bench)
             except (UnexpectedError, LookupError, grpc.aio.AioRpcError, click.ClickException) as error:
-                found.append(Finding(Verdict.WRONG, check.__name__, " ".join(str(error).split())))
+                findings.append(Finding(Verdict.WRONG, check.__name__, " ".join(str(error).split())))
                 if check is discovery:
                     break
     finally:
-        found.append(_stopped(bench))
+        findings.append(_stopped(bench))
         await bench.kubelet.stop()
-    return found
+    return findings
 
 
 def _stopped(bench: Bench) -> Finding:
@@ -409,14 +409,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--library", type=Path, help="a libnvidia-ml; without it the C library of our tests")
     parser.add_argument("--trip", default="", help="a command that makes GPU {gpu} ({uuid}) raise a fatal XID")
     parser.add_argument("--reset", default="", help="a command that makes it as if it had been reset")
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="tessera-nvml-") as name:
         folder = Path(name)
         try:
             subject = (
                 default(folder)
-                if given.library is None
-                else Subject(given.library.resolve(), {}, given.trip, given.reset)
+                if options.library is None
+                else Subject(options.library.resolve(), {}, options.trip, options.reset)
             )
         except click.ClickException as error:
             parser.error(error.message)

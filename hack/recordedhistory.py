@@ -126,7 +126,7 @@ async def recorded(path: Path, minutes: float, seed: int) -> None:
         agents = asyncio.create_task(run_all(stage.agents))
         await eventually(lambda: process.core is not None and process.core.loaded.is_set())
         async with Client(server.config) as client:
-            found, lines = await first(client), list[tuple[float, int, bytes]]()
+            initial, lines = await first(client), list[tuple[float, int, bytes]]()
 
             def sink(line: bytes) -> None:
                 lines.append((json.loads(line)["t"], len(lines), line))
@@ -137,9 +137,9 @@ async def recorded(path: Path, minutes: float, seed: int) -> None:
                 sink(json.dumps({"t": 0, "source": "hardware", "node": agent.name, "gpus": gpus}).encode() + b"\n")
             kubelets = Kubelets(stage, lambda line: sink(json.dumps(line).encode() + b"\n"), began_s)
             going = asyncio.create_task(_going_on(stage, kubelets, Load(server, seed), clock, wall_s))
-            backoffs = [Backoff(random=random.random) for _ in found.listed]
+            backoffs = [Backoff(random=random.random) for _ in initial.listed]
             settings, _ = promises(CONFIG, "tessera-system", [])
-            await record(client, found, Recorder(sink, began_s), settings, backoffs, clock, stop, minutes * 60)
+            await record(client, initial, Recorder(sink, began_s), settings, backoffs, clock, stop, minutes * 60)
             for task in (going, agents):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -170,12 +170,12 @@ def main() -> None:
     asked.add_argument("file", type=Path)
     asked.add_argument("--minutes", type=float, default=10.0)
     asked.add_argument("--seed", type=int, default=1)
-    given = asked.parse_args()
+    options = asked.parse_args()
     logging.disable(logging.CRITICAL)
-    asyncio.run(recorded(given.file, given.minutes, given.seed))
-    verdict = judged(given.file)
+    asyncio.run(recorded(options.file, options.minutes, options.seed))
+    verdict = judged(options.file)
     findings = plural(len(verdict.findings), "finding")
-    print(f"{plural(verdict.facts, 'fact')}, {findings}, {given.file.stat().st_size} bytes")
+    print(f"{plural(verdict.facts, 'fact')}, {findings}, {options.file.stat().st_size} bytes")
     for each in verdict.findings:
         print(each)
 

@@ -30,39 +30,39 @@ examples:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(
+    options = argparse.ArgumentParser(
         prog=".venv/bin/python -m hack.chaos",
         description="Seeded faults on a real cluster under load. Exits with 1 where an invariant did not hold.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    found.add_argument("--seed", type=int, default=1, help="of schedule and load (default: 1)")
-    found.add_argument("--minutes", type=float, default=3.0, help="of faults; set-up and calms apart (default: 3)")
-    found.add_argument("--only", default="", metavar="KIND,...", help=f"these kinds of fault: {', '.join(KINDS)}")
-    found.add_argument("--dense", action="store_true", help="kills every two or three seconds")
-    found.add_argument("--plant", choices=tuple(PLANTS), default="", help="break this invariant on purpose")
-    found.add_argument("--calm", type=float, default=CALM_S, metavar="S", help="seconds a calm lasts at most")
-    found.add_argument("--replay", type=Path, metavar="FILE", help="the schedule that a failed campaign wrote")
-    found.add_argument("--minimise", action="store_true", help="of a failed campaign, look for the fewest acts")
-    found.add_argument("--show", action="store_true", help="print the schedule, start nothing")
-    found.add_argument("-o", "--output", choices=("text", "json"), default="text", help="of the result")
-    return found
+    options.add_argument("--seed", type=int, default=1, help="of schedule and load (default: 1)")
+    options.add_argument("--minutes", type=float, default=3.0, help="of faults; set-up and calms apart (default: 3)")
+    options.add_argument("--only", default="", metavar="KIND,...", help=f"these kinds of fault: {', '.join(KINDS)}")
+    options.add_argument("--dense", action="store_true", help="kills every two or three seconds")
+    options.add_argument("--plant", choices=tuple(PLANTS), default="", help="break this invariant on purpose")
+    options.add_argument("--calm", type=float, default=CALM_S, metavar="S", help="seconds a calm lasts at most")
+    options.add_argument("--replay", type=Path, metavar="FILE", help="the schedule that a failed campaign wrote")
+    options.add_argument("--minimise", action="store_true", help="of a failed campaign, look for the fewest acts")
+    options.add_argument("--show", action="store_true", help="print the schedule, start nothing")
+    options.add_argument("-o", "--output", choices=("text", "json"), default="text", help="of the result")
+    return options
 
 
 def main(words: Sequence[str] | None = None, world: World | None = None) -> int:
     """Exit code: 0 all held, 1 not, 2 the call or the machine cannot do it. ``world``: one that is up already."""
-    told = parser().parse_args(words)
+    options = parser().parse_args(words)
     try:
-        schedule = _schedule(told)
-        if told.show:
+        schedule = _schedule(options)
+        if options.show:
             sys.stdout.write(schedules.encode(schedule).decode() + "\n")
             return 0
         if world is not None:
-            return _run(told, schedule, world)
+            return _run(options, schedule, world)
         for program in ("kubernetes", "containerd", "helm"):
             binaries.build(program)
         with World.up("chaos", schedule.seed, _say) as made:
-            return _run(told, schedule, made)
+            return _run(options, schedule, made)
     except ClusterError as error:
         _say(str(error))
         return 2 if isinstance(error, UsageError) else 1
@@ -119,12 +119,12 @@ def _keep(schedule: Schedule, mark: str = "") -> None:
 
 def _tell(result: Result, output: str) -> None:
     if output == "json":
-        found = result.found
+        findings = result.found
         counts = {
-            "lost": sorted(found.lost),
-            "doubled": sorted(found.doubled),
-            "overQuota": sorted(found.over_quota),
-            "unsettled": sorted(found.unsettled),
+            "lost": sorted(findings.lost),
+            "doubled": sorted(findings.doubled),
+            "overQuota": sorted(findings.over_quota),
+            "unsettled": sorted(findings.unsettled),
         }
         body = {"seed": result.seed, "kills": result.kills, "faults": dict(sorted(result.done.items())), **counts}
         sys.stdout.write(json.dumps(body, indent=1) + "\n")

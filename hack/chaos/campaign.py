@@ -126,22 +126,22 @@ class Campaign:
         """
         start_s = time.monotonic()
         heal = PLANTS[plant](self.world) if plant else None
-        found, judged = Findings(unsettled={"the API server does not answer"}), Findings()
+        findings, judged = Findings(unsettled={"the API server does not answer"}), Findings()
         while time.monotonic() < start_s + self.calm_s:
             with contextlib.suppress(AwayError, RefusedError, OSError):
-                found = judge(self.world.seen())
+                findings = judge(self.world.seen())
                 judged |= self._judged()
                 counted = time.monotonic() > start_s + JUDGED_S
-                if not found.unsettled and (found.lines or judged.lines if plant else counted):
+                if not findings.unsettled and (findings.lines or judged.lines if plant else counted):
                     break
             time.sleep(0.5)
-        found |= judged
+        findings |= judged
         self.say(f"calm after {time.monotonic() - start_s:.0f} s: {len(self.world.load.accepted)} jobs looked at")
-        if found.unsettled and not plant:
+        if findings.unsettled and not plant:
             self._tell_when_settled()
         if heal is not None:
             heal()
-        if not found.unsettled:
+        if not findings.unsettled:
             with contextlib.suppress(AwayError, RefusedError):
                 self.world.load.sweep()
-        return found
+        return findings

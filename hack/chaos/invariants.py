@@ -58,11 +58,11 @@ def is_true(given: Json, type_: str) -> bool:
 
 def _of_jobs(workloads: Iterable[Json]) -> dict[str, list[Json]]:
     """Workloads by the uid of the job that they belong to."""
-    found: dict[str, list[Json]] = {}
+    by_job: dict[str, list[Json]] = {}
     for workload in workloads:
         for owner in workload["metadata"].get("ownerReferences", ()):
-            found.setdefault(owner["uid"], []).append(workload)
-    return found
+            by_job.setdefault(owner["uid"], []).append(workload)
+    return by_job
 
 
 def _lost(seen: Seen) -> Iterator[str]:

@@ -181,16 +181,16 @@ def encode(schedule: Schedule) -> bytes:
 def decode(text: bytes) -> Schedule:
     """A replay file. ValueError, in one line, where it is none."""
     try:
-        found = msgspec.json.decode(text, type=Schedule)
+        decoded = msgspec.json.decode(text, type=Schedule)
     except msgspec.MsgspecError as wrong:
         raise ValueError(f"found no schedule ({wrong}), expected what a failed campaign wrote") from None
-    if unknown := [act.kind for act in found.acts if act.kind not in KINDS]:
+    if unknown := [act.kind for act in decoded.acts if act.kind not in KINDS]:
         raise ValueError(f"kind: found {unknown[0]!r}, expected one of {', '.join(KINDS)}")
     try:
-        validate(found)
+        validate(decoded)
     except AssertionError as wrong:
         raise ValueError(f"acts: {wrong}") from None
-    return found
+    return decoded
 
 
 def minimise(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
@@ -199,16 +199,16 @@ def minimise(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T
     ``fails`` holds for it, and held for none of its sublists with one item less. ``fails(items)`` is taken as known. A
     trial that fails by luck alone keeps too much, never too little.
     """
-    found, parts = list(items), 2
-    while len(found) > 1:
-        size = -(-len(found) // parts)
-        chunks = [range(start, min(start + size, len(found))) for start in range(0, len(found), size)]
-        rests = ([item for at, item in enumerate(found) if at not in chunk] for chunk in chunks)
+    smallest, parts = list(items), 2
+    while len(smallest) > 1:
+        size = -(-len(smallest) // parts)
+        chunks = [range(start, min(start + size, len(smallest))) for start in range(0, len(smallest), size)]
+        rests = ([item for at, item in enumerate(smallest) if at not in chunk] for chunk in chunks)
         smaller = next((rest for rest in rests if fails(rest)), None)
         if smaller is not None:
-            found, parts = smaller, max(parts - 1, 2)
-        elif parts >= len(found):
+            smallest, parts = smaller, max(parts - 1, 2)
+        elif parts >= len(smallest):
             break
         else:
-            parts = min(parts * 2, len(found))
-    return [] if len(found) == 1 and fails([]) else found
+            parts = min(parts * 2, len(smallest))
+    return [] if len(smallest) == 1 and fails([]) else smallest

@@ -375,9 +375,9 @@ class World:
 
     def _is_empty(self) -> bool:
         """Whether nothing is left; what is there is deleted, and its finalizers with it."""
-        found = [(path, one) for path in (JOBS, WORKLOADS, PODS) for one in self.api.items(path)]
+        objects = [(path, one) for path in (JOBS, WORKLOADS, PODS) for one in self.api.items(path)]
         planted = [one for one in self.api.items(CLAIMS) if one["metadata"]["name"].startswith(PLANTED)]
-        for path, one in found:
+        for path, one in objects:
             if one["metadata"].get("finalizers"):
                 self.api.patch(f"{path}/{one['metadata']['name']}", {"metadata": {"finalizers": None}})
             self.api.delete(f"{path}/{one['metadata']['name']}")
@@ -385,7 +385,7 @@ class World:
             path = f"{CLAIMS}/{one['metadata']['name']}"
             self.api.call("PUT", f"{path}/status", {**one, "status": {}})
             self.api.delete(path)
-        return not found and not planted
+        return not objects and not planted
 
     def _holds(self, condition: Callable[[], bool]) -> bool:
         """False too while the API server cannot say, as it does for new kinds, or what is asked about has gone."""

@@ -114,21 +114,21 @@ def _down(_: argparse.Namespace, cluster: Cluster) -> int:
 
 
 def _status(args: argparse.Namespace, cluster: Cluster) -> int:
-    found = cluster.status()
+    status = cluster.status()
     if args.output == "json":
-        print(json.dumps(found, indent=2))
+        print(json.dumps(status, indent=2))
     else:
-        print(f"cluster {found['name']}: {'running' if found['running'] else 'not running'}")
-        for problem in found["problems"]:
+        print(f"cluster {status['name']}: {'running' if status['running'] else 'not running'}")
+        for problem in status["problems"]:
             print(f"  problem: {problem}")
         for key in ("server", "kubeconfig"):
-            if found[key]:
-                print(f"  {key}: {found[key]}")
-        for node in found["nodes"]:
+            if status[key]:
+                print(f"  {key}: {status[key]}")
+        for node in status["nodes"]:
             print(f"  node {node['name']}: kubelet folder {node['kubeletDir']}")
-        if found["kwokNodes"]:
-            print(f"  kwok nodes: {found['kwokNodes']}")
-    return 0 if found["running"] else _FAILED
+        if status["kwokNodes"]:
+            print(f"  kwok nodes: {status['kwokNodes']}")
+    return 0 if status["running"] else _FAILED
 
 
 def _kubeconfig(args: argparse.Namespace, cluster: Cluster) -> int:

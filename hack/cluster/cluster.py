@@ -208,18 +208,18 @@ class Cluster:
         state = _readable_state(self.paths)
         if state is None:
             return [f"no cluster {self.name} in {self.paths.home.parent}"]
-        found = ["its start was cut short"] if state.phase != "up" else []
-        found += [f"{name} is not running" for name, each in state.processes.items() if not processes.alive(each)]
+        problems = ["its start was cut short"] if state.phase != "up" else []
+        problems += [f"{name} is not running" for name, each in state.processes.items() if not processes.alive(each)]
         for host in map(self._host, state.spec.nodes):
             if processes.alive(state.processes.get(host.init_key)):
-                found += [
+                problems += [
                     f"{part} of {host.name} is not running"
                     for part in ("containerd", "kubelet")
                     if not host.running(part)
                 ]
-        if not found and not self._api_is_ready(state):
-            found.append("the API server is not ready")
-        return found
+        if not problems and not self._api_is_ready(state):
+            problems.append("the API server is not ready")
+        return problems
 
     def _api_is_ready(self, state: State) -> bool:
         token = json.loads(self.kubeconfig.read_text(encoding="utf-8"))["users"][0]["user"]["token"]

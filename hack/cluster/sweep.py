@@ -28,20 +28,20 @@ def sweep(paths: ClusterPaths, state: State | None) -> None:
 
 def _end_processes(paths: ClusterPaths, state: State | None) -> None:
     recorded = {each for each in state.processes.values() if processes.alive(each)} if state else set()
-    found: set[Identity] = set()
+    left_over: set[Identity] = set()
     for _ in range(_ROUNDS):
         # Again until none is found: one may have started another while the first were being ended.
-        found = set(processes.marked(paths.home)) | set(cgroups.members(paths.cgroup))
-        found |= {each for each in recorded if processes.alive(each)}
-        inits = {each for each in found if processes.is_namespace_init(each.pid)}
-        if not found:
+        left_over = set(processes.marked(paths.home)) | set(cgroups.members(paths.cgroup))
+        left_over |= {each for each in recorded if processes.alive(each)}
+        inits = {each for each in left_over if processes.is_namespace_init(each.pid)}
+        if not left_over:
             return
         # Nodes first and at once: the kernel takes everything inside with them, kubelet and containers alike.
         processes.end(inits, grace_s=0.0)
-        processes.end(found - inits, grace_s=0.0)
+        processes.end(left_over - inits, grace_s=0.0)
     left = ", ".join(
         f"{each.pid} ({' '.join(processes.command_line(each.pid)[:2])})"
-        for each in sorted(found, key=lambda each: each.pid)
+        for each in sorted(left_over, key=lambda each: each.pid)
     )
     raise ClusterError(f"processes of {paths.home} do not end: {left}")
 

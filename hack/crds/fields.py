@@ -131,12 +131,12 @@ def rendered() -> str:
 def _add_jax(table: Table) -> None:
     """JAXJob is a PyTorchJob without what is PyTorch's own, by the operator's types (``jax_types.go``, release 1.9)."""
     like, name = "kubeflow.org/v1 PyTorchJob", "kubeflow.org/v1 JAXJob"
-    kept = table.types[f"{like}.spec"]
+    spec = table.types[f"{like}.spec"]
     table.kinds[name] = name
     table.types[name] = {**table.types[like], "spec": f"{name}.spec"}
     table.types[f"{name}.spec"] = {
-        "jaxReplicaSpecs": kept["pytorchReplicaSpecs"],
-        "runPolicy": kept["runPolicy"],
+        "jaxReplicaSpecs": spec["pytorchReplicaSpecs"],
+        "runPolicy": spec["runPolicy"],
     }
 
 
@@ -207,13 +207,13 @@ def take(folder: Path, crds: Iterable[Path]) -> None:
 
     What is kept of a CRD that is not among these stays.
     """
-    kept = json.loads(TABLE.read_text())
+    before = json.loads(TABLE.read_text())
     files = {file: folder / f"{file}_openapi.json" for file in DOCUMENTS}
     gone = tuple(f"{_KUBERNETES}api.{_short(DOCUMENTS[file][0])}." for file, path in files.items() if not path.exists())
-    others = {name for name in kept["types"] if not name.startswith(_KUBERNETES) or name.startswith(gone)}
+    others = {name for name in before["types"] if not name.startswith(_KUBERNETES) or name.startswith(gone)}
     table = Table(
-        {kind: name for kind, name in kept["kinds"].items() if name in others},
-        {name: kept["types"][name] for name in others},
+        {kind: name for kind, name in before["kinds"].items() if name in others},
+        {name: before["types"][name] for name in others},
     )
     for file, (version, kinds) in DOCUMENTS.items():
         if not files[file].exists():

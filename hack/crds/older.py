@@ -126,11 +126,11 @@ class OlderStructs:
         own = {each.name: each.type for each in msgspec.structs.fields(cast(type[msgspec.Struct], newer))}
         unknown = set(otherwise.without) - set(own)
         assert not unknown, f"{newer.__name__}: no fields {sorted(unknown)}"
-        kept = {name: self._type(type_) for name, type_ in own.items() if name not in otherwise.without}
-        kept |= otherwise.fields
-        if kept == own:
+        older = {name: self._type(type_) for name, type_ in own.items() if name not in otherwise.without}
+        older |= otherwise.fields
+        if older == own:
             return newer
-        optional = [(name, type_ | None, None) for name, type_ in kept.items()]
+        optional = [(name, type_ | None, None) for name, type_ in older.items()]
         return msgspec.defstruct(newer.__name__, optional, module=__name__, frozen=True, kw_only=True, rename="camel")
 
     def _type(self, given: Any) -> Any:

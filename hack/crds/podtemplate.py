@@ -62,19 +62,19 @@ def take(document: Path) -> None:
 
 def reduced(found: dict[str, Schema]) -> dict[str, Schema]:
     """The definitions that a pod template needs, by name."""
-    kept: dict[str, Schema] = {}
+    needed: dict[str, Schema] = {}
     wanted = [ROOT]
     while wanted:
         name = wanted.pop()
-        if name in kept or name in _LEAVES:
+        if name in needed or name in _LEAVES:
             continue
         schema = found[name]
         if name == META:
             fields = {key: dict(schema["properties"][key]) for key in _TEMPLATE_META}
             fields["finalizers"].pop("x-kubernetes-list-type")  # a template's may repeat
             schema = {"type": "object", "properties": fields}
-        kept[name] = _reduced(schema, wanted)
-    return kept
+        needed[name] = _reduced(schema, wanted)
+    return needed
 
 
 def _reduced(schema: Schema, wanted: list[str]) -> Schema:

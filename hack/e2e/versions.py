@@ -89,13 +89,13 @@ def places(minor: str, only: str = "") -> tuple[str, ...]:
 
     Raises UsageError for a word that is in none.
     """
-    found = dict.fromkeys(scene.on(minor) for scene in SCENES)
+    scenes = dict.fromkeys(scene.on(minor) for scene in SCENES)
     words = only.split(",") if only else []
     for word in words:
-        if not word or not any(word in place for place in found):
-            files = sorted({Path(place.partition("::")[0]).stem for place in found})
+        if not word or not any(word in place for place in scenes):
+            files = sorted({Path(place.partition("::")[0]).stem for place in scenes})
             raise UsageError(f"--only: found {word!r}, expected a part of a name, such as {', '.join(files[:4])}")
-    return tuple(place for place in found if not words or any(word in place for word in words))
+    return tuple(place for place in scenes if not words or any(word in place for word in words))
 
 
 def verdict(version: str, passed: int, failed: int, code: int) -> str:

@@ -70,12 +70,12 @@ def armed(text: str) -> Armed:
     points = {str(point): point for point in ALL}
     acts: dict[Point, tuple[int, Callable[[Point], None]]] = {}
     for word in filter(None, text.split(",")):
-        name, _, said = word.strip().partition("=")
+        name, _, order = word.strip().partition("=")
         if name not in points:
             raise ValueError(
                 f"{VARIABLE}: found {name!r}, expected a name of failpoints/names.py with .before or .after"
             )
-        what, _, number = said.partition("#")
+        what, _, number = order.partition("#")
         if number and not (number.isdigit() and int(number)):
             raise ValueError(f"{VARIABLE}: {name}: found #{number}, expected a number from 1 on")
         acts[points[name]] = int(number or 0), _act(name, what)
@@ -112,26 +112,26 @@ def _fail(point: Point) -> None:
 
 def failure(point: Point) -> Exception:
     """What a step of that kind raises when it fails, or when its answer is lost."""
-    said = f"failpoint {point}"
+    message = f"failpoint {point}"
     kind = point.failpoint.partition(".")[0]
     if kind == "hardware":
         from agent.hardware.query import CallFailed
 
-        return CallFailed(said)
+        return CallFailed(message)
     if kind == "mps":
         from agent.mps.control import MpsError
 
-        return MpsError(said)
+        return MpsError(message)
     if point.failpoint is Failpoint.REGISTERED:
         from deviceplugin.kubelet import RegistrationError
 
-        return RegistrationError(said)
+        return RegistrationError(message)
     if point.failpoint is Failpoint.ALLOCATED:
         from deviceplugin.answer import AllocationError
 
-        return AllocationError(said)
+        return AllocationError(message)
     if kind == "api":
         from kube.errors import UnavailableError
 
-        return UnavailableError(said)
-    return OSError(errno.EIO, said)
+        return UnavailableError(message)
+    return OSError(errno.EIO, message)

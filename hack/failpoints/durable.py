@@ -175,23 +175,25 @@ def read(text: str) -> Reading:
     """What one source makes durable or visible, and what it names."""
     if not _WORTH.search(text):
         return Reading([], {}, set())
-    found, names = list[tuple[Function | None, Durable]](), dict[str, set[str]]()
-    said: dict[tuple[str, str], list[str]] = {}
+    durable, names = list[tuple[Function | None, Durable]](), dict[str, set[str]]()
+    moments_at: dict[tuple[str, str], list[str]] = {}
     around: dict[Function | None, set[str]] = {}
     tree = ast.parse(text)
     steps = _Steps(tree)
     for where, function, node in _walk(tree):
-        found += [(function, Durable(where, getattr(node, "lineno", 0), what, named)) for what, named in steps.of(node)]
+        durable += [
+            (function, Durable(where, getattr(node, "lineno", 0), what, named)) for what, named in steps.of(node)
+        ]
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Failpoint":
             names.setdefault(node.attr, set()).add(where)
         elif isinstance(node, ast.Call) and (moment := _moment(node)):
-            said.setdefault((where, moment), []).append(ast.unparse(node.args[0]))
+            moments_at.setdefault((where, moment), []).append(ast.unparse(node.args[0]))
             around.setdefault(function, set()).add(moment)
     both = {function for function, moments in around.items() if function is not None and len(moments) == len(_MOMENTS)}
     return Reading(
-        [each._replace(named=each.named or function in both) for function, each in found],
+        [each._replace(named=each.named or function in both) for function, each in durable],
         names,
-        {where for where, _ in said if said.get((where, "before")) != said.get((where, "after"))},
+        {where for where, _ in moments_at if moments_at.get((where, "before")) != moments_at.get((where, "after"))},
     )
 
 
@@ -310,18 +312,18 @@ def _annotations(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _clients(nodes: Sequence[ast.AST]) -> set[str]:
-    found: set[str] = set()
+    clients: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.arg) and _is_of_client(node.annotation):
-            found.add(node.arg)
+            clients.add(node.arg)
         elif isinstance(node, ast.AnnAssign) and _is_of_client(node.annotation):
-            found.add(_word(node.target))
+            clients.add(_word(node.target))
         elif isinstance(node, ast.withitem) and node.optional_vars is not None and _is_of_client(node.context_expr):
-            found.add(_word(node.optional_vars))
+            clients.add(_word(node.optional_vars))
     for node in nodes:
-        if isinstance(node, ast.Assign) and (_word(node.value) in found or _is_of_client(node.value)):
-            found.update(map(_word, node.targets))
-    return found - {""}
+        if isinstance(node, ast.Assign) and (_word(node.value) in clients or _is_of_client(node.value)):
+            clients.update(map(_word, node.targets))
+    return clients - {""}
 
 
 def _is_of_client(node: ast.expr | None) -> bool:

@@ -81,14 +81,14 @@ def _text(node: ast.stmt) -> str:
 
 def _above(lines: list[str], node: ast.stmt) -> str:
     """The comment that ends right above the statement, or above ``__slots__`` in a class."""
-    found: list[str] = []
+    comment: list[str] = []
     inner = next((each.lineno for each in getattr(node, "body", ()) if isinstance(each, ast.Assign)), 0)
     for first in (min((each.lineno for each in getattr(node, "decorator_list", ())), default=node.lineno), inner):
         at = first - 2
         while at >= 0 and lines[at].strip().startswith("#"):
-            found.insert(0, lines[at].strip(" #"))
+            comment.insert(0, lines[at].strip(" #"))
             at -= 1
-    return "\n".join(found)
+    return "\n".join(comment)
 
 
 def product() -> Iterator[Saving]:

@@ -199,14 +199,14 @@ Declaration = tuple[Function | None, ast.Assign | ast.AnnAssign]
 @cache
 def declared(node: ast.ClassDef) -> Mapping[str, Sequence[Declaration]]:
     """The attributes that a class assigns itself."""
-    found = defaultdict(list)
+    by_name = defaultdict(list)
     for each in node.body:
         for inner in ast.walk(each) if isinstance(each, Function) else (each,):
             if isinstance(inner, ast.AnnAssign | ast.Assign):
                 by, prefix = (each, "self.") if isinstance(each, Function) else (None, "")
                 for name in _targets(inner, prefix):
-                    found[name].append((by, inner))
-    return found
+                    by_name[name].append((by, inner))
+    return by_name
 
 
 def _targets(node: ast.Assign | ast.AnnAssign, prefix: str) -> list[str]:

@@ -173,14 +173,14 @@ def _makes(declaration: Declaration) -> bool:
 
 def fields(sources: Sources) -> Iterator[Field]:
     """The fields that another module writes, by class and name."""
-    found = defaultdict(list)
+    by_field = defaultdict(list)
     for module, tree in sources.trees.items():
         writes = _Writes(sources, module)
         writes.visit(tree)
         for write in writes.found:
             if write.owner.rpartition(".")[0] != module:
-                found[write.owner, write.field].append(write)
-    for (owner, name), several in sorted(found.items()):
+                by_field[write.owner, write.field].append(write)
+    for (owner, name), several in sorted(by_field.items()):
         yield Field(owner, name, sentences(sources, owner, name), tuple(several))
 
 

@@ -88,7 +88,7 @@ def _run(name: str, folder: Path, arguments: argparse.Namespace) -> Row:
 
 def _replay(names: Sequence[str], path: Path) -> int:
     """What each target makes of a file."""
-    found = 0
+    code = 0
     for name in names:
         parse, declared = TARGETS[name].make()
         try:
@@ -96,8 +96,8 @@ def _replay(names: Sequence[str], path: Path) -> int:
             print(f"{name}: {'a value' if is_value else 'a declared error'}")
         except Defect as defect:
             print(f"{name}: {defect.key}\n{defect}")
-            found = 1
-    return found
+            code = 1
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:

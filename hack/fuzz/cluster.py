@@ -33,11 +33,11 @@ def _quantity() -> Made:
     from controller.objects.quantity import QuantityError, parse_quantity
 
     def parse(data: bytes) -> object:
-        found = parse_quantity(data.decode(errors="replace"))
-        again = parse_quantity(str(found))
+        quantity = parse_quantity(data.decode(errors="replace"))
+        again = parse_quantity(str(quantity))
         # A binary amount is held at int64 as it is read, a decimal one is not: it may be written in another form.
-        assert again == found, f"{found!r} is written as {again!r}"
-        return found.value
+        assert again == quantity, f"{quantity!r} is written as {again!r}"
+        return quantity.value
 
     return parse, (QuantityError,)
 
@@ -154,11 +154,11 @@ def _asked() -> Made:
     def parse(data: bytes) -> object:
         line, _, body = data.decode(errors="replace").partition("\n")
         try:
-            found = urlsplit(line)
-            query = dict(parse_qsl(found.query))
+            url = urlsplit(line)
+            query = dict(parse_qsl(url.query))
         except ValueError:
             return None  # aiohttp refuses it
-        return parsed(found.path, query, frozenset({"/apis"})), created(found.path), manifest_of(body.encode())
+        return parsed(url.path, query, frozenset({"/apis"})), created(url.path), manifest_of(body.encode())
 
     return parse, (BadRequestError,)
 

@@ -36,11 +36,11 @@ def as_reviews() -> Sequence[bytes]:
         {
             "apiVersion": "admission.k8s.io/v1",
             "kind": "AdmissionReview",
-            "request": {"uid": "u", "operation": operation, "namespace": "team", "dryRun": True, "object": each},
+            "request": {"uid": "u", "operation": operation, "namespace": "team", "dryRun": True, "object": body},
         }
-        for each in objects()
+        for body in objects()
         for operation in ("CREATE", "UPDATE")
-        if len(str(each)) < 6_000  # noqa: PLR2004 - small ones are changed faster
+        if len(str(body)) < 6_000  # noqa: PLR2004 - small ones are changed faster
     )
 
 

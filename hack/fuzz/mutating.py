@@ -135,13 +135,13 @@ def _copy(tree: Json) -> Json:
 def _places(tree: Json) -> Iterator[tuple[Any, Any]]:
     stack = [tree]
     while stack:
-        found = stack.pop()
-        if isinstance(found, dict):
-            yield from ((found, key) for key in list(found))
-            stack += found.values()
-        elif isinstance(found, list):
-            yield from ((found, index) for index in range(len(found)))
-            stack += found
+        value = stack.pop()
+        if isinstance(value, dict):
+            yield from ((value, key) for key in list(value))
+            stack += value.values()
+        elif isinstance(value, list):
+            yield from ((value, index) for index in range(len(value)))
+            stack += value
 
 
 def _value(chance: random.Random, old: Json) -> Json:

@@ -75,15 +75,15 @@ def _checkpoint() -> Made:
     from agent.persistence.statefiles import Checkpoint, read_state
 
     def read(path: Path) -> object:
-        found = read_state(path, Checkpoint, lambda checkpoint: checkpoint.node.validate())
-        if found is not None:
-            for gpu in found.health.gpus:
+        restored = read_state(path, Checkpoint, lambda checkpoint: checkpoint.node.validate())
+        if restored is not None:
+            for gpu in restored.health.gpus:
                 record = thaw(gpu)
                 try:
                     validate(record)
                 except AssertionError:
                     continue  # the health core begins anew with such a GPU
-        return found
+        return restored
 
     return by_file(read), ()
 

@@ -33,8 +33,8 @@ def main(name: str, folder: Path, options: list[str]) -> None:
         seeds = (*target.seeds(), *short, *DEEP[target.shape])
         for seed in (*seeds, *HOSTILE):  # what a parser imports when it is first used is followed too
             _tried(parse, declared, seed, {}, target.each_line)
-    corpus, found = folder / "corpus", folder / "found"
-    for each in (corpus, found):
+    corpus, defects = folder / "corpus", folder / "found"
+    for each in (corpus, defects):
         each.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         (corpus / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
@@ -44,7 +44,7 @@ def main(name: str, folder: Path, options: list[str]) -> None:
         defect = _tried(parse, declared, data, known, target.each_line)
         if defect is None:
             return
-        path = found / f"{hashlib.sha256(data).hexdigest()[:16]}"
+        path = defects / f"{hashlib.sha256(data).hexdigest()[:16]}"
         known[defect.key] = path
         path.write_bytes(data)
         print(f"defect: {defect.key}: {path}\n{defect}", file=sys.stderr, flush=True)
@@ -59,7 +59,7 @@ def main(name: str, folder: Path, options: list[str]) -> None:
         one(seed)
     # What is kept goes into the first folder; the others are read.
     flags, more = [[each for each in options if each.startswith("-") == is_flag] for is_flag in (True, False)]
-    words = [sys.argv[0], *flags, f"-artifact_prefix={found}/", str(corpus), *more]
+    words = [sys.argv[0], *flags, f"-artifact_prefix={defects}/", str(corpus), *more]
     atheris.Setup(words, one, custom_mutator=change)
     atheris.Fuzz()
 

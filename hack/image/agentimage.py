@@ -61,15 +61,15 @@ def write(path: Path, *, rooms: Path, tag: str) -> None:
 def _files(rooms: Path) -> dict[Path, str]:
     """Every file of the image: where it is here, and where there (without the leading slash)."""
     library = Path(sysconfig.get_path("stdlib", vars={"base": sys.base_prefix, "installed_base": sys.base_prefix}))
-    found = {PYTHON: str(PYTHON)[1:]}
-    found.update({path: str(path)[1:] for path in _tree(library)})
+    files = {PYTHON: str(PYTHON)[1:]}
+    files.update({path: str(path)[1:] for path in _tree(library)})
     site = Path(sysconfig.get_path("purelib"))
     for folder in _packages(site):
-        found.update({path: f"{SITE}/{path.relative_to(site)}" for path in _tree(folder)})
+        files.update({path: f"{SITE}/{path.relative_to(site)}" for path in _tree(folder)})
     for room in _rooms(rooms):
-        found.update({path: f"{SITE}/{path.relative_to(rooms)}" for path in _tree(room)})
-    found.update({path: str(path)[1:] for path in _linked([PYTHON, *(p for p in found if ".so" in p.name)])})
-    return found
+        files.update({path: f"{SITE}/{path.relative_to(rooms)}" for path in _tree(room)})
+    files.update({path: str(path)[1:] for path in _linked([PYTHON, *(p for p in files if ".so" in p.name)])})
+    return files
 
 
 def _rooms(folder: Path) -> list[Path]:

@@ -59,12 +59,12 @@ def drawn(rooms: Mapping[str, Sequence[Mutant]], count: int, seed: int) -> list[
 
 def _ranked(mutants: Iterable[Mutant], seed: int) -> list[Mutant]:
     lines: set[tuple[str, int]] = set()
-    kept = []
+    ranked = []
     for mutant in sorted(mutants, key=lambda mutant: _number(mutant, seed)):
         if (mutant.module, mutant.line) not in lines:
             lines.add((mutant.module, mutant.line))
-            kept.append(mutant)
-    return kept
+            ranked.append(mutant)
+    return ranked
 
 
 def _number(mutant: Mutant, seed: int) -> bytes:

@@ -55,15 +55,15 @@ def mutants_of(module: str, source: bytes) -> list[Mutant]:
     lines = source.splitlines(keepends=True)
     starts = [0, *accumulate(map(len, lines))]
     seen: Counter[tuple[str, str, str, str]] = Counter()
-    found = []
+    mutants = []
     for function, (node, after) in _places(ast.parse(source)):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         text = lines[node.lineno - 1].decode().strip()
         alike = (function, text, ast.unparse(node), after)
-        found.append(Mutant(module, *alike, seen[alike], node.lineno, start, end))
+        mutants.append(Mutant(module, *alike, seen[alike], node.lineno, start, end))
         seen[alike] += 1
-    return found
+    return mutants
 
 
 def planted(source: bytes, mutant: Mutant) -> bytes:

@@ -67,12 +67,12 @@ def mutated(copy: Path, mutant: Mutant) -> Generator[None]:
 def written(copy: Path, module: str, source: bytes) -> Generator[None]:
     """The module is another, for a while."""
     path = copy / module
-    kept = path.read_bytes()
+    original = path.read_bytes()
     _write(path, source)
     try:
         yield
     finally:
-        _write(path, kept)
+        _write(path, original)
 
 
 def _write(path: Path, source: bytes) -> None:

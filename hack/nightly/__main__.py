@@ -15,13 +15,13 @@ def main(words: Sequence[str], runs: Callable[[Part, int], Ended] = run, page: P
     parser = argparse.ArgumentParser(prog="hack.nightly", description="What shows more than CI has time for.")
     parser.add_argument("--part", action="append", choices=list(BY_NAME), help="only this one; may be repeated")
     parser.add_argument("--list", action="store_true", help="the parts, and what each shows")
-    told = parser.parse_args(words)
-    if told.list:
+    options = parser.parse_args(words)
+    if options.list:
         for part in PARTS:
             print(f"{part.name:10} {part.shows} ({part.limit_min:g} min at most)")
         return 0
     red = []
-    for name in told.part or BY_NAME:
+    for name in options.part or BY_NAME:
         # What is checked out when it begins is what it shows something about.
         at, what = datetime.now(UTC), commit()
         ended = runs(BY_NAME[name], at.toordinal())

@@ -39,16 +39,16 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--loops", type=int, default=4)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="with its arguments")
-    told = parser.parse_args(words)
-    if not told.command:
+    options = parser.parse_args(words)
+    if not options.command:
         parser.error("command: found none, expected one")
-    with busy(told.loops):
-        for number in range(1, told.times + 1):
+    with busy(options.loops):
+        for number in range(1, options.times + 1):
             begun_s = time.monotonic()
-            code = subprocess.run(told.command, check=False).returncode
+            code = subprocess.run(options.command, check=False).returncode
             took_s, load = time.monotonic() - begun_s, os.getloadavg()[0]
             verdict = "green" if code == 0 else f"RED (exit code {code})"
-            print(f"busy: {number} of {told.times}: {verdict} in {took_s:.0f} s, load {load:.0f}", flush=True)
+            print(f"busy: {number} of {options.times}: {verdict} in {took_s:.0f} s, load {load:.0f}", flush=True)
             if code:
                 return code
     return 0

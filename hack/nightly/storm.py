@@ -158,13 +158,13 @@ def say(line: str) -> None:
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="hack.nightly.storm", description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
-    told = parser.parse_args(words)
+    options = parser.parse_args(words)
     for program in ("kubernetes", "helm"):
         binaries.build(program)
     spec = Spec(nodes=(), controller_manager_args=(NO_LIFECYCLE,))
     with Cluster.up(f"storm-{os.getpid()}", spec) as cluster, tempfile.TemporaryDirectory() as folder:
         install(cluster)
-        asyncio.run(storm(cluster, Path(folder), told.nodes))
+        asyncio.run(storm(cluster, Path(folder), options.nodes))
     return 0
 
 

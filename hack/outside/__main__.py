@@ -45,11 +45,11 @@ def _run(asked: argparse.Namespace) -> int:
     seeds = count(asked.seed) if asked.for_s is not None else range(asked.seed, asked.seed + asked.stories)
     results = explored(seeds, asked.seconds, asked.for_s)
     spent_s = time.process_time() - began_s
-    found = sum(bool(each.findings) for each in results)
+    faulty = sum(bool(each.findings) for each in results)
     admitted, evicted = sum(each.admitted for each in results), sum(each.evicted for each in results)
     said = f"{admitted} admissions, {evicted} evictions, {spent_s:.0f} s of CPU"
-    print(f"outside: {found} of {len(results)} stories with findings, {said}", flush=True)
-    return 1 if found else 0 if results else 2
+    print(f"outside: {faulty} of {len(results)} stories with findings, {said}", flush=True)
+    return 1 if faulty else 0 if results else 2
 
 
 def explored(seeds: Iterable[int], seconds: float, for_s: float | None) -> list[Outcome]:

@@ -81,14 +81,14 @@ class Pricing:
     def _checkpoints(self) -> Json:
         """Some of the four annotations; a few are no duration."""
         rng = self._rng
-        found: Json = {}
+        checkpoints: Json = {}
         if rng.random() < 0.6:  # noqa: PLR2004 - a share
-            found["tessera.dev/checkpoint-interval"] = rng.choice((*_INTERVALS, "soon"))
+            checkpoints["tessera.dev/checkpoint-interval"] = rng.choice((*_INTERVALS, "soon"))
         if rng.random() < 0.4:  # noqa: PLR2004 - a share
-            found["tessera.dev/restart-cost"] = rng.choice((*_COSTS, "-1s"))
+            checkpoints["tessera.dev/restart-cost"] = rng.choice((*_COSTS, "-1s"))
         if rng.random() < 0.2:  # noqa: PLR2004 - a share
-            found["tessera.dev/checkpoint-grace"] = "1s"
-        return found
+            checkpoints["tessera.dev/checkpoint-grace"] = "1s"
+        return checkpoints
 
     def _moment(self, at_s: float) -> str:
         """A time at about the act's: it may be in the future, or before the job's start."""

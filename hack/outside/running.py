@@ -116,11 +116,11 @@ def _workloads_of(world: QueueWorld, act: Act) -> Iterator[Json]:
 
 def _answer(world: QueueWorld, act: Act) -> None:
     """Set the state of a pending AdmissionCheck, as its controller does."""
-    for each in world.all(WORKLOADS):
-        meta, status = each["metadata"], each.get("status") or {}
+    for stored in world.all(WORKLOADS):
+        meta, status = stored["metadata"], stored.get("status") or {}
         states = status.get("admissionChecks") or []
         due = [state for state in states if state["name"] == act.name and state["state"] == "Pending"]
-        if meta["namespace"] == act.namespace and due and _is(each, "QuotaReserved"):
+        if meta["namespace"] == act.namespace and due and _is(stored, "QuotaReserved"):
             answer = {**act.body, "message": "", "lastTransitionTime": stamp(time.time())}
             states = [{**state, **answer} if state in due else state for state in states]
             world.server.merge(
@@ -140,8 +140,8 @@ def _times(server: FakeApiServer, condition: str) -> int:
 
 
 def _nodes() -> dict[str, PlaygroundNode]:
-    found = {}
+    by_name = {}
     for number, (name, machine) in enumerate(machines(NODES, GPUS_OF_NODE).items()):
         labels = {**machine.labels, "flavor": FLAVORS[number % len(FLAVORS)]}
-        found[name] = PlaygroundNode(labels, machine.gpus, machine.healthy)
-    return found
+        by_name[name] = PlaygroundNode(labels, machine.gpus, machine.healthy)
+    return by_name

@@ -37,18 +37,18 @@ class _Selector(selectors.DefaultSelector):
         """Calls that threads are working on: time stands still meanwhile."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0)
-        if found or (timeout is not None and timeout <= 0):
-            return found
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
         if timeout is None:
             return super().select(None)
         if self.threads:
             return super().select(_THREADS_S)
         for _ in range(_LOOKS):
-            if found := super().select(0):
-                return found
+            if ready := super().select(0):
+                return ready
         self.passed_s += timeout
-        return found
+        return ready
 
 
 class WarpedLoop(asyncio.SelectorEventLoop):

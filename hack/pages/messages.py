@@ -76,13 +76,13 @@ def sentences() -> list[Sentence]:
 def rules() -> Iterator[tuple[str, dict[str, list[str]]]]:
     """By kind: what its rules say, up to the first value, and the ends of the paths that they say it of."""
     for kind in FOREIGN_KINDS:
-        found: dict[str, list[str]] = {}
+        paths_of: dict[str, list[str]] = {}
         for said in (*kind.says.values(), *kind.deletion_says.values()):
             for path, text in _literals(said):
-                known = found.setdefault(text, [])
+                known = paths_of.setdefault(text, [])
                 if path not in known:
                     known.append(path)
-        yield f"{kind.kind}.{kind.group}", found
+        yield f"{kind.kind}.{kind.group}", paths_of
 
 
 def page() -> str:

@@ -72,11 +72,11 @@ def arrows(parent: str) -> Arrows:
         words = module.removeprefix(prefix).split(".")
         return ".".join(words[: 2 if f"{prefix}{words[0]}" in GROUPS else 1])
 
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for module in filter(room, code().modules):
         imported = filter(None, map(room, code().find_modules_directly_imported_by(module)))
-        found.setdefault(room(module), set()).update(imported)
-    return {name: seen - {name} for name, seen in found.items() if name != "__main__"}
+        imports.setdefault(room(module), set()).update(imported)
+    return {name: seen - {name} for name, seen in imports.items() if name != "__main__"}
 
 
 def reached(graph: Arrows) -> dict[str, set[str]]:
@@ -130,12 +130,12 @@ def rewritten(page: str) -> str:
 
 
 def main() -> int:
-    found = PAGE.read_text()
-    fresh = rewritten(found)
+    page = PAGE.read_text()
+    fresh = rewritten(page)
     if "--check" in sys.argv[1:]:
-        if fresh != found:
+        if fresh != page:
             print(f"{PAGE.relative_to(ROOT)} is stale: run .venv/bin/python -m hack.pages.rooms", file=sys.stderr)
-        return int(fresh != found)
+        return int(fresh != page)
     PAGE.write_text(fresh)
     return 0
 

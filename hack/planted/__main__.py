@@ -25,18 +25,20 @@ FOUND, MISSED, UNKNOWN = 0, 1, 2
 
 
 def main(words: Sequence[str]) -> int:
-    told = _parser().parse_args(words)
-    chosen = [each for each in FAULTS if each.name == told.fault] if told.fault else drawn(told.count, told.seed)
+    options = _parser().parse_args(words)
+    chosen = (
+        [each for each in FAULTS if each.name == options.fault] if options.fault else drawn(options.count, options.seed)
+    )
     try:
-        results = _results(chosen, told.jobs, outside=told.outside or told.page)
+        results = _results(chosen, options.jobs, outside=options.outside or options.page)
     except UnplantableError as wrong:
         _say(f"planted: {wrong}")
         return UNKNOWN
     if results is None:
         return UNKNOWN
-    if told.page:
+    if options.page:
         PAGE.write_text(table.with_table(PAGE.read_text(), results))
-    if told.output == "json":
+    if options.output == "json":
         print(table.as_json(results))
     else:
         print("\n".join(table.lines(results)))

@@ -50,12 +50,12 @@ def is_product(path: str) -> bool:
 
 def place_of(fault: Fault, sources: Mapping[str, str]) -> Place:
     """The fault's one place. ``sources``: text of the product's modules by path. Raises UnplantableError."""
-    found = [place for module, text in sources.items() for place in _places(fault, module, text)]
-    if len(found) != 1:
+    places = [place for module, text in sources.items() for place in _places(fault, module, text)]
+    if len(places) != 1:
         raise UnplantableError(
-            f"{fault.name}: found {len(found)} places in {fault.function} for {fault.before!r}, expected 1"
+            f"{fault.name}: found {len(places)} places in {fault.function} for {fault.before!r}, expected 1"
         )
-    return found[0]
+    return places[0]
 
 
 def planted(source: str, place: Place) -> str:

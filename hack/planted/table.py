@@ -39,14 +39,14 @@ def last_line(trials: Sequence[Trial]) -> str:
 def as_json(trials: Sequence[Trial]) -> str:
     rows = [
         {
-            "fault": each.fault.name,
-            "function": each.fault.function,
-            "foundBy": each.found_by,
-            "findings": [finding.message for finding in each.ran.findings],
-            "error": each.ran.error,
-            "seconds": round(each.ran.seconds, 1),
+            "fault": trial.fault.name,
+            "function": trial.fault.function,
+            "foundBy": trial.found_by,
+            "findings": [finding.message for finding in trial.ran.findings],
+            "error": trial.ran.error,
+            "seconds": round(trial.ran.seconds, 1),
         }
-        for each in trials
+        for trial in trials
     ]
     return msgspec.json.format(msgspec.json.encode(rows), indent=1).decode()
 
@@ -54,8 +54,8 @@ def as_json(trials: Sequence[Trial]) -> str:
 def with_table(page: str, trials: Sequence[Trial]) -> str:
     """The page with another table. Raises ValueError where it has no place for one."""
     first, last = _MARKS
-    found = re.search(f"{re.escape(first)}\n.*{re.escape(last)}", page, re.DOTALL)
-    if found is None:
+    table = re.search(f"{re.escape(first)}\n.*{re.escape(last)}", page, re.DOTALL)
+    if table is None:
         raise ValueError(f"found no {first} and {last}, expected both")
     rows = [
         f"| {each.fault.name} | `{each.fault.function}` | {each.fault.says} | "
@@ -65,4 +65,4 @@ def with_table(page: str, trials: Sequence[Trial]) -> str:
     ]
     head = f"| fault | in | what a user would suffer | {' | '.join(NETS)} |"
     body = "\n".join([first, "", head, "| --- | --- | --- |" + " --- |" * len(NETS), *rows, "", last])
-    return page[: found.start()] + body + page[found.end() :]
+    return page[: table.start()] + body + page[table.end() :]

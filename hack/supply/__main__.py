@@ -33,26 +33,26 @@ def packages() -> list[Package]:
 
 def kept() -> list[tuple[Package, str]]:
     """Packages of which the repository keeps files, with the words of their licences."""
-    found = []
+    files = []
     for folder, use in VENDORED.items():
         for path in sorted(folder.glob("*.json")):
             one = vendored.read(path)
-            found.append((one.as_package(use), one.licence))
-    return found
+            files.append((one.as_package(use), one.licence))
+    return files
 
 
 def installed(package: Package) -> Said:
     """What the package says of its licence where it is installed. ValueError if it is not, or in another version."""
     try:
-        said = metadata.metadata(package.name)
+        about = metadata.metadata(package.name)
     except metadata.PackageNotFoundError:
         raise ValueError(f"{package.name}: found none installed, expected {package.version}: run make setup") from None
-    if said["Version"] != package.version:
+    if about["Version"] != package.version:
         raise ValueError(
-            f"{package.name}: found {said['Version']} installed, expected {package.version}: run make setup"
+            f"{package.name}: found {about['Version']} installed, expected {package.version}: run make setup"
         )
-    expressions, licences = (said.get_all(key) or [None] for key in ("License-Expression", "License"))
-    return Said(expressions[0], licences[0], said.get_all("Classifier") or ())
+    expressions, licences = (about.get_all(key) or [None] for key in ("License-Expression", "License"))
+    return Said(expressions[0], licences[0], about.get_all("Classifier") or ())
 
 
 def rules() -> Rules:
@@ -63,16 +63,16 @@ def document() -> dict[str, Any]:
     """The bill of this tree. UnknownLicenceError has a line for each licence that is unknown or not allowed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     locked, files, allowed = packages(), kept(), rules()
-    said = [(each, installed(each)) for each in locked] + [(each, Said(licence=words)) for each, words in files]
+    stated = [(each, installed(each)) for each in locked] + [(each, Said(licence=words)) for each, words in files]
     licences, unknown = {project["name"]: project["license"]}, []
-    for package, words in said:
+    for package, words in stated:
         try:
             licences[package.name] = expression(package.name, words, allowed)
         except UnknownLicenceError as error:
             unknown.append(str(error))
     if unknown:
         raise UnknownLicenceError("\n".join(unknown))
-    return bill(project["name"], project["version"], [each for each, _ in said], licences)
+    return bill(project["name"], project["version"], [each for each, _ in stated], licences)
 
 
 def main() -> int:

@@ -50,8 +50,8 @@ def _dependencies(name: str, packages: Sequence[Package]) -> list[dict[str, Any]
     """The project depends on what it has in its image; its tools are components alone."""
     by_name = {each.name: each for each in packages}
     refs = {**{each.name: each.purl for each in packages}, name: name}
-    found = []
+    dependencies = []
     for of, needed in needs(packages).items():
         kept = [each for each in needed if of != name or by_name[each].use is Use.IMAGE]
-        found.append({"ref": refs[of], "dependsOn": [refs[each] for each in kept]})
-    return found
+        dependencies.append({"ref": refs[of], "dependsOn": [refs[each] for each in kept]})
+    return dependencies

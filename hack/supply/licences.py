@@ -31,17 +31,17 @@ class UnknownLicenceError(ValueError):
 
 def expression(name: str, said: Said, rules: Rules) -> str:
     """The SPDX expression for the package ``name``, which is allowed; UnknownLicenceError otherwise."""
-    found = _stated(name, said, rules)
-    if found is None:
+    stated = _stated(name, said, rules)
+    if stated is None:
         told = said.licence or ", ".join(said.classifiers) or "nothing"
         raise UnknownLicenceError(
             f"{name}: its licence is {told[:80]!r}, expected an SPDX identifier or words in licences.toml"
         )
-    if not allows(rules, found):
+    if not allows(rules, stated):
         raise UnknownLicenceError(
-            f"{name}: its licence is {found!r}, expected one of {', '.join(sorted(rules.allowed))}"
+            f"{name}: its licence is {stated!r}, expected one of {', '.join(sorted(rules.allowed))}"
         )
-    return found
+    return stated
 
 
 def allows(rules: Rules, found: str) -> bool:

@@ -42,22 +42,22 @@ def normal(name: str) -> str:
 
 def parse(text: str, use: Use) -> list[Package]:
     """Packages of a lock of pip-compile, in its order. ValueError names the line that is none of its kinds."""
-    found: list[Package] = []
+    locked: list[Package] = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.strip().removesuffix("\\").strip()
         if head := _PACKAGE.fullmatch(words):
-            found.append(Package(normal(head[1]), head[2], (), (), use))
-        elif not words or (words.startswith("#") and (not found or words == "# via" or _no_package(words))):
+            locked.append(Package(normal(head[1]), head[2], (), (), use))
+        elif not words or (words.startswith("#") and (not locked or words == "# via" or _no_package(words))):
             continue
-        elif found and (digest := _HASH.fullmatch(words)):
-            found[-1] = replace(found[-1], sha256=(*found[-1].sha256, digest[1]))
-        elif found and (via := _VIA.fullmatch(words)):
-            found[-1] = replace(found[-1], needed_by=(*found[-1].needed_by, normal(via[1])))
+        elif locked and (digest := _HASH.fullmatch(words)):
+            locked[-1] = replace(locked[-1], sha256=(*locked[-1].sha256, digest[1]))
+        elif locked and (via := _VIA.fullmatch(words)):
+            locked[-1] = replace(locked[-1], needed_by=(*locked[-1].needed_by, normal(via[1])))
         else:
             raise ValueError(
                 f"line {number}: found {line!r}, expected a package with ==, a hash of sha256 or a comment"
             )
-    return found
+    return locked
 
 
 def merge(image: Sequence[Package], development: Sequence[Package]) -> list[Package]:
@@ -78,20 +78,20 @@ def validate(packages: Sequence[Package]) -> None:
     names = [each.name for each in packages]
     if len(set(names)) != len(names):
         raise ValueError(f"packages: found a name twice in {names}")
-    for each in packages:
-        if not each.sha256:
-            raise ValueError(f"{each.name}: found no hash, expected one of sha256 at least")
-        if unknown := set(each.needed_by) - {*names, "tessera"}:
-            raise ValueError(f"{each.name}: needed by {sorted(unknown)}, which is not locked")
+    for package in packages:
+        if not package.sha256:
+            raise ValueError(f"{package.name}: found no hash, expected one of sha256 at least")
+        if unknown := set(package.needed_by) - {*names, "tessera"}:
+            raise ValueError(f"{package.name}: needed by {sorted(unknown)}, which is not locked")
 
 
 def needs(packages: Sequence[Package]) -> Mapping[str, list[str]]:
     """By name, with ``tessera`` for the project itself: the names that it needs directly, sorted."""
-    found: dict[str, list[str]] = {"tessera": [], **{each.name: [] for each in packages}}
+    by_name: dict[str, list[str]] = {"tessera": [], **{each.name: [] for each in packages}}
     for each in packages:
         for by in each.needed_by:
-            found[by].append(each.name)
-    return {name: sorted(set(of)) for name, of in found.items()}
+            by_name[by].append(each.name)
+    return {name: sorted(set(of)) for name, of in by_name.items()}
 
 
 def _no_package(comment: str) -> bool:

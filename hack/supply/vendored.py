@@ -29,12 +29,12 @@ class Vendored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read(path: Path) -> Vendored:
     """ValueError if a file differs from what the JSON says: it would be a change of ours under a foreign name."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Vendored)
+        vendored = msgspec.json.decode(path.read_bytes(), type=Vendored)
     except msgspec.MsgspecError as error:
         raise ValueError(f"{path}: {error}") from None
     folder = path.with_suffix("") if path.with_suffix("").is_dir() else path.parent
-    for name, expected in found.sha256.items():
+    for name, expected in vendored.sha256.items():
         digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
         if digest != expected:
             raise ValueError(f"{folder / name}: found sha256 {digest}, expected {expected}")
-    return found
+    return vendored

@@ -94,13 +94,13 @@ class Fleet:
 
     async def _watch(self, kind: str, node: str) -> None:
         listed = await self._ask(self.script.of(self.script.lists[kind], node))
-        found = re.search(rb'"resourceVersion":"(\d+)"', listed)
-        if found is None:
+        version = re.search(rb'"resourceVersion":"(\d+)"', listed)
+        if version is None:
             raise ValueError("a list without a version")
         raw = self.script.of(self.script.watches[kind], node)
         reader, writer = await self._open()
         self.held.append(writer)
-        writer.write(re.sub(rb"resourceVersion=\d*", b"resourceVersion=" + found[1], raw))
+        writer.write(re.sub(rb"resourceVersion=\d*", b"resourceVersion=" + version[1], raw))
         _refuse(await reader.readuntil(b"\r\n\r\n"))
 
     async def _ask(self, raw: bytes) -> bytes:

@@ -159,30 +159,30 @@ def hour(node: str, exchanges: Sequence[Exchange], rest: Span, *, resets: bool =
 
 def _sizes(exchanges: Sequence[Exchange]) -> Mapping[str, tuple[float, float]]:
     """Bytes sent and received by kind: the last of each; of a watch what passed within its first second."""
-    found = {}
+    sizes = {}
     for each in exchanges:
         ended_s = each.begun_s + 1.0 if each.watches else float("inf")
-        found[each.kind] = each.bytes_between(each.begun_s, ended_s)
-    return found
+        sizes[each.kind] = each.bytes_between(each.begun_s, ended_s)
+    return sizes
 
 
 def rows(seen: Seen, *, resets: bool = False) -> list[Row]:
     """The table of one agent."""
-    found = hour(NODE, seen.exchanges, seen.rest, resets=resets)
+    an_hour = hour(NODE, seen.exchanges, seen.rest, resets=resets)
     minutes = seen.rest.seconds / 60
     return [
         Row("start: requests; KiB sent and received", f"{seen.start.requests}; {_kib(seen.start)}", ""),
         Row(
             f"at rest, an hour (computed; {seen.rest.requests} requests came in the {minutes:.0f} minutes measured)",
-            f"{found.requests:.1f} requests",
+            f"{an_hour.requests:.1f} requests",
             "20",
         ),
         Row(
             "  of which watches taken up again; comparisons",
-            f"{found.watches:.1f}; {found.comparisons:.1f}",
+            f"{an_hour.watches:.1f}; {an_hour.comparisons:.1f}",
             "",
         ),
-        Row("  KiB sent and received", f"{found.sent / 1024:.0f} and {found.received / 1024:.0f}", ""),
+        Row("  KiB sent and received", f"{an_hour.sent / 1024:.0f} and {an_hour.received / 1024:.0f}", ""),
         Row("  of which watches received between", _kinds(seen.rest), ""),
         Row(
             "a pod that comes, runs and goes: requests; KiB sent and received",

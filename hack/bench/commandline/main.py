@@ -28,14 +28,14 @@ KUBECTL: Final = "kubectl get pods"
 
 
 def main(words: Sequence[str] = ()) -> None:
-    given = _options(words)
+    options = _options(words)
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(Path(folder))
         try:
-            taken = _rounds(_measures(stage, given), given.rounds)
+            taken = _rounds(_measures(stage, options), options.rounds)
         finally:
             stage.close()
-    show(f"CPU to the first request, median of {given.rounds}, load {os.getloadavg()[0]:.1f}", rows(taken))
+    show(f"CPU to the first request, median of {options.rounds}, load {os.getloadavg()[0]:.1f}", rows(taken))
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
@@ -48,16 +48,16 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
 
 def _measures(stage: Stage, given: argparse.Namespace) -> Mapping[str, Callable[[], float]]:
     env = stage.environment(as_in_the_image())
-    found: dict[str, Callable[[], float]] = {EMPTY: lambda: to_end((sys.executable, "-c", "pass"), env)}
+    costs: dict[str, Callable[[], float]] = {EMPTY: lambda: to_end((sys.executable, "-c", "pass"), env)}
     if given.kubectl is not None:
-        found[KUBECTL] = lambda: stage.program_s((*shlex.split(given.kubectl), "get", "pods"), Asked.API, env)
+        costs[KUBECTL] = lambda: stage.program_s((*shlex.split(given.kubectl), "get", "pods"), Asked.API, env)
     lines = {**SCENES, **dict.fromkeys(ENGINE, Asked.API)}
     for line, asked in lines.items():
-        found[line] = lambda line=line, asked=asked: stage.command_s(line, asked, env)  # type: ignore[misc]
+        costs[line] = lambda line=line, asked=asked: stage.command_s(line, asked, env)  # type: ignore[misc]
     for verb in sorted(HANDED_OVER):
-        found[f"{verb} cq"] = lambda verb=verb: to_end((*TESSERA, verb, "cq"), env)  # type: ignore[misc]
+        costs[f"{verb} cq"] = lambda verb=verb: to_end((*TESSERA, verb, "cq"), env)  # type: ignore[misc]
     bases = (EMPTY, KUBECTL)
-    return {name: cost for name, cost in found.items() if name in bases or name.startswith(given.only)}
+    return {name: cost for name, cost in costs.items() if name in bases or name.startswith(given.only)}
 
 
 def _rounds(measures: Mapping[str, Callable[[], float]], rounds: int) -> Mapping[str, float]:
@@ -74,9 +74,9 @@ def _rounds(measures: Mapping[str, Callable[[], float]], rounds: int) -> Mapping
 def rows(taken: Mapping[str, float]) -> list[Row]:
     """``taken``: seconds; the bases among them."""
     bases = {base: taken[base] for base in (EMPTY, KUBECTL) if base in taken}
-    found = []
+    table = []
     for name, cost_s in taken.items():
         ratios = [f"{cost_s / base_s:.1f} x {base.split()[0]}" for base, base_s in bases.items() if base != name]
         aimed = AIM if name not in (*bases, *ENGINE) else ""
-        found.append(Row(name, f"{cost_s:.3f} s = {', '.join(ratios)}" if ratios else f"{cost_s:.3f} s", aimed))
-    return found
+        table.append(Row(name, f"{cost_s:.3f} s = {', '.join(ratios)}" if ratios else f"{cost_s:.3f} s", aimed))
+    return table

@@ -77,32 +77,32 @@ class Drain:
 
 def drain(config: EngineConfig, queues: int, cohorts: int, each: int) -> Drain:
     """All wait at the start. Whatever runs when nothing more can be admitted finishes, and the next are admitted."""
-    engine, found = engine_of(config, queues, cohorts), Drain()
+    engine, drained = engine_of(config, queues, cohorts), Drain()
     for index in range(queues):
         arriving = [read_workload(raw) for raw in load(f"cq-{index}", each)]
-        found.workloads += len(arriving)
-        with found.arrivals.running():
+        drained.workloads += len(arriving)
+        with drained.arrivals.running():
             for workload in arriving:
                 engine.put(workload, NOW_S)
     now_s, done = NOW_S, 0
-    while done < found.workloads:
+    while done < drained.workloads:
         running: list[Workload] = []
         while not engine.settled(now_s):
-            with found.deciding.running():
+            with drained.deciding.running():
                 decisions = engine.cycle(now_s)
-            found.cycles += 1
-            found.tried += decisions.tried
-            running += _told(engine, decisions, found, now_s)
+            drained.cycles += 1
+            drained.tried += decisions.tried
+            running += _told(engine, decisions, drained, now_s)
         if not running:
-            raise RuntimeError(f"nothing runs and {found.workloads - done} workloads wait")
+            raise RuntimeError(f"nothing runs and {drained.workloads - done} workloads wait")
         ended = list(map(finished, running))
-        with found.telling.running():
+        with drained.telling.running():
             for workload in ended:
                 engine.put(workload, now_s)
         done += len(ended)
         now_s += 1.0
     engine.validate()
-    return found
+    return drained
 
 
 def _told(engine: Engine, decisions: Decisions, found: Drain, now_s: float) -> list[Workload]:

@@ -41,19 +41,19 @@ def main(words: Sequence[str] = ()) -> None:
 
 
 def _calibration(name: str, found: Sequence[Answer]) -> list[Row]:
-    kept = [answer for answer in found if answer.forecast.from_s is not None]
-    inside = sum(holds(answer) for answer in kept)
-    early = sum(answer.started_s < (answer.forecast.from_s or 0.0) for answer in kept)
+    ranged = [answer for answer in found if answer.forecast.from_s is not None]
+    inside = sum(holds(answer) for answer in ranged)
+    early = sum(answer.started_s < (answer.forecast.from_s or 0.0) for answer in ranged)
     widths = [
         (answer.forecast.to_s - (answer.forecast.from_s or 0.0)) / max(answer.started_s, _SHORT_S)
-        for answer in kept
+        for answer in ranged
         if answer.forecast.to_s is not None
     ]
-    waits = sorted(answer.started_s for answer in kept)
+    waits = sorted(answer.started_s for answer in ranged)
     return [
         Row(f"{name}: forecasts", f"{len(found):,}, median wait {waits[len(waits) // 2] / 60:.0f} min", ""),
-        Row("  it started inside of the range", f"{inside / len(kept):.0%}", "80%"),
-        Row("  earlier, later", f"{early / len(kept):.0%}, {1 - (inside + early) / len(kept):.0%}", ""),
+        Row("  it started inside of the range", f"{inside / len(ranged):.0%}", "80%"),
+        Row("  earlier, later", f"{early / len(ranged):.0%}, {1 - (inside + early) / len(ranged):.0%}", ""),
         Row("  width of the range against the wait, median", f"{statistics.median(widths):.1f}", ""),
     ]
 
@@ -89,12 +89,10 @@ def crowded(queues: int, pending: int = PENDING) -> Engine:
     draw = random.Random(1)
     engine = engine_of(POLICIES["tessera"], queues, 2, nominal=max(1, 400 // queues))
     for number in range(round(pending * 1.13)):
-        given = read_workload(
-            workload(f"job-{number}", f"cq-{draw.randrange(queues)}", draw.choice(SIZES), 0, at=number)
-        )
+        job = read_workload(workload(f"job-{number}", f"cq-{draw.randrange(queues)}", draw.choice(SIZES), 0, at=number))
         told_s = draw.lognormvariate(8.0, 1.3) * draw.uniform(0.3, 5.0)
-        metadata = msgspec.structs.replace(given.metadata, annotations={RUNTIME: f"{round(told_s) + 1}s"})
-        engine.put(msgspec.structs.replace(given, metadata=metadata), NOW_S)
+        metadata = msgspec.structs.replace(job.metadata, annotations={RUNTIME: f"{round(told_s) + 1}s"})
+        engine.put(msgspec.structs.replace(job, metadata=metadata), NOW_S)
     while not engine.settled(NOW_S):
         engine.cycle(NOW_S)
     return engine

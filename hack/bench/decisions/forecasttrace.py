@@ -49,7 +49,7 @@ def trace(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.15
     draw = random.Random(seed)
     lean = [draw.uniform(-0.5, 0.5) for _ in range(QUEUES)]
     made: list[Submission] = []
-    told: dict[str, float | None] = {}
+    announced_s: dict[str, float | None] = {}
     at_s, work = 0.0, 0.0
     lasting = [min(draw.lognormvariate(7.5, 1.4), 5 * 86_400.0) for _ in range(jobs)]
     sizes = [draw.choice(SIZES) for _ in range(jobs)]
@@ -62,15 +62,15 @@ def trace(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.15
         wrong = math.exp(min(max(draw.uniform(low, high) + lean[line], low), high))
         name = f"job-{number}"
         priority = 100 if draw.random() < HIGH else 0
-        given = read_workload(workload(name, f"cq-{line}", size, priority, at=number))
-        told[given.key] = lasts_s * wrong if tells else None
+        job = read_workload(workload(name, f"cq-{line}", size, priority, at=number))
+        announced_s[job.key] = lasts_s * wrong if tells else None
         if tells:
             metadata = msgspec.structs.replace(
-                given.metadata, annotations={RUNTIME: f"{max(1, round(lasts_s * wrong))}s"}
+                job.metadata, annotations={RUNTIME: f"{max(1, round(lasts_s * wrong))}s"}
             )
-            given = msgspec.structs.replace(given, metadata=metadata)
-        made.append(Submission(order=number, arrival_s=at_s, runtime_s=lasts_s, workload=given))
-    return Trace(tuple(made), told)
+            job = msgspec.structs.replace(job, metadata=metadata)
+        made.append(Submission(order=number, arrival_s=at_s, runtime_s=lasts_s, workload=job))
+    return Trace(tuple(made), announced_s)
 
 
 def scenario(submissions: tuple[Submission, ...]) -> Scenario:
@@ -122,23 +122,23 @@ class _Learning:
     def heard(self, entry: TimelineEntry) -> None:
         if entry.event is TimelineEvent.ADMITTED:
             self._began[entry.workload] = entry.t
-        for each in (self.waiting, self.victims):
+        for forecaster in (self.waiting, self.victims):
             if entry.event is TimelineEvent.ADMITTED:
-                each.calibration.started(WorkloadKey(entry.workload), NOW_S + entry.t)
+                forecaster.calibration.started(WorkloadKey(entry.workload), NOW_S + entry.t)
             elif entry.event is TimelineEvent.FINISHED and entry.t > self._began[entry.workload]:
                 lasted = FinishedRun(entry.t - self._began[entry.workload], self._told[entry.workload])
-                each.history.note(entry.cluster_queue, entry.workload, lasted)
+                forecaster.history.note(entry.cluster_queue, entry.workload, lasted)
 
 
 def answers(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.15) -> Iterator[Answer]:
     """The trace replayed by the engine; at some moments everything that waits is forecast, and victims of preemption
     are when they have been preempted.
     """
-    given = trace(seed, tells=tells, jobs=jobs, load=load)
-    run = Run(scenario(given.submissions), POLICIES["tessera"], until_s=None, check=False)
-    last_s = given.submissions[-1].arrival_s
+    replayed = trace(seed, tells=tells, jobs=jobs, load=load)
+    run = Run(scenario(replayed.submissions), POLICIES["tessera"], until_s=None, check=False)
+    last_s = replayed.submissions[-1].arrival_s
     looks = [last_s * (number + 1) / (_LOOKS + 1) for number in range(_LOOKS)]
-    learning = _Learning(given.told)
+    learning = _Learning(replayed.told)
     made = list[_Made]()
     seen = 0
 

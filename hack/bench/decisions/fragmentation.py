@@ -74,12 +74,12 @@ class Fleet:
         """Whether it found a place."""
         self._came += 1
         self.topologies.begin(float(self._came * 10))
-        found = self._place(gpus)
-        if found is None:
+        place = self._place(gpus)
+        if place is None:
             return False
         owner = GrantOwner(WorkloadKey(f"w/{self._came}"), "main")
-        self.topologies.add(FLAVOR, found, owner)
-        self._running.append((owner, found))
+        self.topologies.add(FLAVOR, place, owner)
+        self._running.append((owner, place))
         self.allocated += gpus
         return True
 

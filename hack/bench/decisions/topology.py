@@ -179,16 +179,16 @@ def timed(
     """Milliseconds of the first question and of the others, and whether there was a place."""
     chance = random.Random(2)
     spent: list[float] = []
-    found = False
+    is_placed = False
     for _ in range(rounds + 1):
         began = time.thread_time()
         answer = topologies.place((wanted,), on_empty=False)
         spent.append((time.thread_time() - began) * 1000)
-        found = isinstance(answer, Placed)
+        is_placed = isinstance(answer, Placed)
         changed = usage(chance.sample(list(hosts), CHURN), 1)
         topologies.add(FLAVOR, changed)
         topologies.remove(FLAVOR, changed)
-    return spent[0], spent[1:], found
+    return spent[0], spent[1:], is_placed
 
 
 def with_devices(rounds: int) -> list[Row]:
@@ -206,12 +206,12 @@ def with_devices(rounds: int) -> list[Row]:
                 Row(f"{state}, devices known, gang of {pods:,}, {said}", measured, f"median under {goal_ms:g} ms")
             )
         if link:
-            found = topologies.place((request(1024, GPUS, link),), on_empty=False)
-            assert isinstance(found, Placed)
+            placed = topologies.place((request(1024, GPUS, link),), on_empty=False)
+            assert isinstance(placed, Placed)
             mark = undo.mark()
-            first_ms = _charged(topologies, found.topologies["main"])
+            first_ms = _charged(topologies, placed.topologies["main"])
             undo.rollback(mark)
-            again_ms = _charged(topologies, found.topologies["main"])
+            again_ms = _charged(topologies, placed.topologies["main"])
             measured = f"{first_ms:.1f} ms in the cycle, {again_ms:.1f} ms at admission"
             rows.append(Row("the devices of 1,024 pods chosen and charged", measured, ""))
     return rows
@@ -294,11 +294,11 @@ def taken(rounds: int) -> list[Row]:
         cluster.remove_holder(one.key)
         cluster.add_holder(msgspec.structs.replace(one))
         began = time.thread_time()
-        found = cluster.placement.full_nodes(name.unplaced, 10.0 * at)
+        full_nodes = cluster.placement.full_nodes(name.unplaced, 10.0 * at)
         looked_ms.append((time.thread_time() - began) * 1000)
-        assert found is not None
+        assert full_nodes is not None
         began = time.thread_time()
-        by = ranked(found, cluster.holders, "other").by
+        by = ranked(full_nodes, cluster.holders, "other").by
         named_ms.append((time.thread_time() - began) * 1000)
         assert by == (("workloads of queue q", 10_000),)
     return [
@@ -324,11 +324,11 @@ def main(words: Sequence[str]) -> None:
         fill(topologies, hosts, state, random.Random(1))
         for pods, goal_ms in GOALS_MS.items():
             wanted = request(pods, 1 if state == "fragmented" else GPUS)
-            first_ms, spent_ms, found = timed(topologies, wanted, hosts, rounds)
+            first_ms, spent_ms, is_placed = timed(topologies, wanted, hosts, rounds)
             median_ms = statistics.median(spent_ms)
             p95_ms = sorted(spent_ms)[int(0.95 * len(spent_ms))]
             measured = f"median {median_ms:.2f} ms, p95 {p95_ms:.2f} ms, first {first_ms:.0f} ms"
-            what = f"{state}, gang of {pods:,}: {'placed' if found else 'no room'}"
+            what = f"{state}, gang of {pods:,}: {'placed' if is_placed else 'no room'}"
             rows.append(Row(what, measured, f"median under {goal_ms:g} ms"))
     rows += with_devices(rounds)
     rows.append(victims(max(3, rounds // 5)))

@@ -63,13 +63,13 @@ def measured(of: Fleet) -> Costs:
     for queue in range(of.queues):
         engine.put(decode({"metadata": {"name": objects.team(queue)}}, Namespace), NOW_S)
     readers = {type_.__name__: reader(type_) for type_ in TYPES.values()}
-    kept: list[KubernetesObject] = []
+    every: list[KubernetesObject] = []
     # In batches, so that the JSON of all is never there at once.
     for batch in _batches(objects.everything(of)):
         begun_s = time.process_time()
         read = [readers[kind](raw) for kind, raw in batch]
         spent["read"] += time.process_time() - begun_s
-        kept += read
+        every += read
         begun_s = time.process_time()
         for one in read:
             engine.put(one, NOW_S)
@@ -84,7 +84,7 @@ def measured(of: Fleet) -> Costs:
     begun_s = time.process_time()
     engine.validate()
     return Costs(
-        objects=len(kept),
+        objects=len(every),
         read_s=spent["read"],
         taken_in_s=spent["taken in"],
         first_cycle_s=spent["first"],

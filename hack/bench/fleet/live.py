@@ -289,7 +289,7 @@ class Bench:
         """Objects change for the window."""
         replicas = [each for each in (leader, follower) if each is not None]
         before = [sum(map(cpu_s, self.servers)), *(cpu_s(each.process) for each in replicas)]
-        said = leader.metrics() if leader is not None else ""
+        metrics = leader.metrics() if leader is not None else ""
         received = readings.received_bytes(leader.process.pid) if leader is not None else 0
         machine_s = machine_cpu_s()
         done = await changes.run(self._rate, _after(self._window_s))
@@ -299,7 +299,7 @@ class Bench:
         if leader is None:
             return load
         bytes_a_second = (readings.received_bytes(leader.process.pid) - received) / done.seconds
-        decided, cycled = _decided(said, now := leader.metrics()), _cycled(said, now)
+        decided, cycled = _decided(metrics, now := leader.metrics()), _cycled(metrics, now)
         return replace(
             load,
             leader_cpu=spent[1],

@@ -29,13 +29,13 @@ def main(words: Sequence[str]) -> None:
     options = parser.parse_args(words)
     if options.factor <= 0:
         parser.error(f"--factor: found {options.factor:g}, expected more than 0")
-    found = live.run(fleet(options.factor), options.rate, options.window, options.profile)
-    of = found.fleet
+    measured = live.run(fleet(options.factor), options.rate, options.window, options.profile)
+    of = measured.fleet
     title = (
         f"A fleet: {of.nodes:,} nodes and GpuNodes, {of.local_queues:,} LocalQueues in {of.queues} ClusterQueues, "
         f"{of.running:,} running and {of.pending:,} pending Workloads, {of.pods:,} pods"
     )
-    show(title, rows(found))
+    show(title, rows(measured))
 
 
 def rows(found: live.Figures) -> list[Row]:
@@ -108,19 +108,19 @@ def _listed(times: Sequence[float]) -> str:
 
 
 def engine_rows(factor: float, times: Sequence[float]) -> list[Row]:
-    found = [alone.costs(factor * each) for each in times]
-    sizes = [float(each.objects) for each in found]
+    costs = [alone.costs(factor * each) for each in times]
+    sizes = [float(each.objects) for each in costs]
     aim = f"exponent {DEFECT:g}"
     return [
-        Row("objects", ", ".join(f"{each.objects:,}" for each in found), ""),
-        Row("CPU: JSON read", grown(sizes, [each.read_s for each in found], "s"), aim),
-        Row("  taken in", grown(sizes, [each.taken_in_s for each in found], "s"), aim),
-        Row("  the first cycle", grown(sizes, [each.first_cycle_s for each in found], "s"), aim),
-        Row("  all that waits tried", grown(sizes, [each.all_tried_s for each in found], "s"), aim),
-        Row("  one more decision", grown(sizes, [each.decision_ms for each in found], "ms"), aim),
-        Row("  all sums validated", grown(sizes, [each.validated_s for each in found], "s"), aim),
-        Row("peak memory", grown(sizes, [each.peak_mib for each in found], "MiB"), aim),
-        Row("tried, admitted", "; ".join(f"{each.tried:,}, {each.admitted:,}" for each in found), ""),
+        Row("objects", ", ".join(f"{each.objects:,}" for each in costs), ""),
+        Row("CPU: JSON read", grown(sizes, [each.read_s for each in costs], "s"), aim),
+        Row("  taken in", grown(sizes, [each.taken_in_s for each in costs], "s"), aim),
+        Row("  the first cycle", grown(sizes, [each.first_cycle_s for each in costs], "s"), aim),
+        Row("  all that waits tried", grown(sizes, [each.all_tried_s for each in costs], "s"), aim),
+        Row("  one more decision", grown(sizes, [each.decision_ms for each in costs], "ms"), aim),
+        Row("  all sums validated", grown(sizes, [each.validated_s for each in costs], "s"), aim),
+        Row("peak memory", grown(sizes, [each.peak_mib for each in costs], "MiB"), aim),
+        Row("tried, admitted", "; ".join(f"{each.tried:,}, {each.admitted:,}" for each in costs), ""),
     ]
 
 

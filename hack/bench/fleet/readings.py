@@ -17,12 +17,12 @@ _SOCKET: Final = re.compile(r"\bbytes_received:(\d+)")
 
 def buckets(exposition: str, name: str) -> dict[float, float]:
     """Of the histogram, all of its label sets together."""
-    found: dict[float, float] = {}
+    by_bound: dict[float, float] = {}
     for value, labels in _samples(exposition, f"{name}_bucket"):
         if (bound := _LE.search(labels)) is not None:
             at = float(bound[1])
-            found[at] = found.get(at, 0.0) + value
-    return found
+            by_bound[at] = by_bound.get(at, 0.0) + value
+    return by_bound
 
 
 def total(exposition: str, name: str, *within: str) -> float:

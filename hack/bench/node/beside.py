@@ -209,7 +209,7 @@ async def _ask(agent: AgentProcess, path: str, every_s: float) -> None:
 
 
 async def _starts(sides: Sequence[Side], count: int) -> list[Row]:
-    found: dict[str, list[float]] = {side.name: [] for side in sides}
+    spent_s: dict[str, list[float]] = {side.name: [] for side in sides}
     bare: list[float] = []
     for turn in range(count + 1):
         imports = await asyncio.to_thread(_import_s)
@@ -217,12 +217,12 @@ async def _starts(sides: Sequence[Side], count: int) -> list[Row]:
             async with side.served():
                 cpu_s = side.cpu_s()
             if turn:  # the first compiles what is not compiled yet
-                found[side.name].append(cpu_s)
+                spent_s[side.name].append(cpu_s)
         if turn:
             bare.append(imports)
     base = statistics.median(bare)
     rows = [Row(f'CPU of python -c "{BARE}"', f"{base:.2f} s", "")]
-    for name, times in found.items():
+    for name, times in spent_s.items():
         middle = statistics.median(times)
         target = "2.5 x" if name == "agent" else ""
         rows.append(Row(f"CPU from start to listed, {name}", f"{middle:.2f} s, {middle / base:.1f} x", target))

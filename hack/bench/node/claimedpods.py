@@ -154,9 +154,9 @@ async def _rounds(client: Client, rounds: int) -> dict[int, dict[str, list[float
     pods = Reflector(client, PODS, msgspec.json.decode, seen.hear, clock=SystemClock(), backoff=backoff)
     task = asyncio.create_task(pods.run())
     await pods.wait_synced()
-    found: dict[int, dict[str, list[float]]] = {size: {way: [] for way in WAYS} for size in (1, EACH)}
+    by_size: dict[int, dict[str, list[float]]] = {size: {way: [] for way in WAYS} for size in (1, EACH)}
     try:
-        for size, times in found.items():
+        for size, times in by_size.items():
             for number in range(-1, rounds):
                 for way in WAYS if number % 2 else reversed(WAYS):
                     took_s = await _burst(
@@ -167,7 +167,7 @@ async def _rounds(client: Client, rounds: int) -> dict[int, dict[str, list[float
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    return found
+    return by_size
 
 
 async def _burst(client: Client, seen: Seen, way: str, names: Sequence[str]) -> float:

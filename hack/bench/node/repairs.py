@@ -69,18 +69,18 @@ def rows(found: list[Repaired], begun: str = "1 s") -> list[Row]:
 
 async def measured(folder: Path, agents: int) -> list[Repaired]:
     """Two repairs of each of so many agents."""
-    found = []
+    repaired = []
     for number in range(agents):
         async with Bench(folder / str(number), product=H100, config=CONFIG) as bench:
             endpoint = bench.kubelet.endpoints[GPU]
             await asyncio.to_thread(bench.agent.sim, status=True)  # the first order imports its code
-            found += [await _repaired(bench, endpoint, index) for index in range(BREAKER_GPUS)]
-    return found
+            repaired += [await _repaired(bench, endpoint, index) for index in range(BREAKER_GPUS)]
+    return repaired
 
 
 async def granted(folder: Path, agents: int) -> list[Repaired]:
     """Two repairs of each of so many agents, with a controller that grants them."""
-    found = []
+    repaired = []
     folder.mkdir(parents=True)
     for number in range(agents):
         async with stage() as scene:
@@ -92,10 +92,10 @@ async def granted(folder: Path, agents: int) -> list[Repaired]:
                 endpoint = bench.kubelet.endpoints[GPU]
                 await asyncio.to_thread(bench.agent.sim, status=True)
                 await eventually(lambda: bool(scene.server.list_all(GPU_NODES)))
-                found += [await _repaired(bench, endpoint, index) for index in range(BREAKER_GPUS)]
+                repaired += [await _repaired(bench, endpoint, index) for index in range(BREAKER_GPUS)]
                 asked = scene.server.list_all(GPU_NODES)[0]["status"].get("remediationGrants", [])
                 assert len(asked) == BREAKER_GPUS, "a reset took no grant"
-    return found
+    return repaired
 
 
 async def _repaired(bench: Bench, endpoint: Endpoint, index: int) -> Repaired:

@@ -50,14 +50,14 @@ def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog=".venv/bin/python -m hack.bench soak")
     parser.add_argument("--minutes", type=float, default=MINUTES)
     minutes = parser.parse_args(words).minutes
-    found = asyncio.run(soak(minutes * 60))
+    soaked = asyncio.run(soak(minutes * 60))
     show(
         f"Soak: {minutes:g} minutes, a pass a second",
         [
-            Row("scrapes; pods that came and went", f"{found.scrapes}; {found.pods}", ""),
-            Row("resident memory, second quarter", f"{found.early_mib:.1f} MiB", ""),
-            Row("resident memory, last quarter", f"{found.late_mib:.1f} MiB", f"+{MOST_GROWTH_MIB:g} MiB"),
-            Row("CPU (simulator included)", f"{found.cpu_share * 100:.1f} % of a core", ""),
+            Row("scrapes; pods that came and went", f"{soaked.scrapes}; {soaked.pods}", ""),
+            Row("resident memory, second quarter", f"{soaked.early_mib:.1f} MiB", ""),
+            Row("resident memory, last quarter", f"{soaked.late_mib:.1f} MiB", f"+{MOST_GROWTH_MIB:g} MiB"),
+            Row("CPU (simulator included)", f"{soaked.cpu_share * 100:.1f} % of a core", ""),
         ],
     )
 

@@ -233,11 +233,11 @@ def _sum_up(rounds: Sequence[dict[str, Run]]) -> None:
     for name in (name for name in rounds[0] if name != "null"):
         evictions = [runs[name].load.evictions for runs in rounds]
         print(f"Evictions, {name}: {', '.join(map(str, evictions))}; median {median(evictions):g}")
-        for least, said in LEAST.items():
+        for least, words in LEAST.items():
             if least in rounds[0] and least != name:
                 ratios = [_ratio(runs[least], runs[name]) for runs in rounds]
                 told = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-                print(f"Against {said}, {name}: {told}; median {median(ratios):.2f} x")
+                print(f"Against {words}, {name}: {told}; median {median(ratios):.2f} x")
 
 
 def _ratio(least: Run, run: Run) -> float:

@@ -182,11 +182,11 @@ class Load:
         )
 
     def _waits(self) -> dict[str, float]:
-        found: dict[str, list[float]] = defaultdict(list)
+        waits: dict[str, list[float]] = defaultdict(list)
         for story in self._stories.values():
             assert story.admitted_s is not None, "ended, so it was admitted"
-            found[story.kind.name].append(max(0.0, story.admitted_s - story.created_s))
-        return {name: sum(waits_s) / len(waits_s) for name, waits_s in found.items()}
+            waits[story.kind.name].append(max(0.0, story.admitted_s - story.created_s))
+        return {name: sum(waits_s) / len(waits_s) for name, waits_s in waits.items()}
 
     async def _arrive_all(self, shape: Shape, start_s: float) -> float:
         """Each at its time, however long others take. How far the last one is behind."""

@@ -147,11 +147,11 @@ def _show(title: str, load: Shape, runs: Sequence[Run]) -> None:
     print(f"  waits                  {', '.join(f'{kind} {wait_s:.1f} s' for kind, wait_s in waits)}")
     print(f"  evictions              {', '.join(map(str, evictions))}; median {median(evictions):g}")
     print(f"    by class, of a run   {', '.join(f'{what} {count / len(runs):.1f}' for what, count in victims)}")
-    told = [run.ends for run in runs if run.ends is not None]
-    if told:
-        print(f"    of which had ended   {', '.join(str(ends.evicted_ended) for ends in told)}")
-        print(f"  ends seen late by      {', '.join(f'{ends.median_late_s:.1f} s' for ends in told)}")
-        print(f"  statuses after that    {', '.join(f'{ends.statuses_s:.1f} s' for ends in told)}")
+    all_ends = [run.ends for run in runs if run.ends is not None]
+    if all_ends:
+        print(f"    of which had ended   {', '.join(str(ends.evicted_ended) for ends in all_ends)}")
+        print(f"  ends seen late by      {', '.join(f'{ends.median_late_s:.1f} s' for ends in all_ends)}")
+        print(f"  statuses after that    {', '.join(f'{ends.statuses_s:.1f} s' for ends in all_ends)}")
     print(f"  run time lost          {middle(lambda run: run.load.lost_s):.1f} s")
     print(f"    times their cpus     {middle(lambda run: run.load.lost_cpu_s):.1f} cpu s")
     print(f"  writes a workload      {middle(lambda run: run.writes) / load.workloads:.2f}")

@@ -66,7 +66,7 @@ class Shape(NamedTuple):
 
     def arrivals(self) -> list[Arrival]:
         """In order of time."""
-        found = [
+        arrivals = [
             Arrival(
                 number * kind.interval_s,
                 queue,
@@ -78,7 +78,7 @@ class Shape(NamedTuple):
             for number in range(kind.amount)
             for queue in self.queues
         ]
-        return sorted(found, key=lambda each: each.at_s)
+        return sorted(arrivals, key=lambda each: each.at_s)
 
 
 def shape(factor: float, *, topology: bool = False, cohorts: int = COHORTS) -> Shape:

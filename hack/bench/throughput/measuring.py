@@ -43,7 +43,7 @@ def audited(
     """
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
-    given: dict[str, object] = {
+    arguments: dict[str, object] = {
         "audit-policy-file": policy,
         "audit-log-path": folder / "audit.log",
         "audit-log-mode": "batch",
@@ -56,7 +56,7 @@ def audited(
     spec = Spec(
         nodes=(),
         kwok_nodes=kwok_nodes,
-        apiserver_args=(*(f"--{key}={value}" for key, value in given.items()), *gated),
+        apiserver_args=(*(f"--{key}={value}" for key, value in arguments.items()), *gated),
         controller_manager_args=(*((f"--controllers=*,{left_out}",) if left_out else ()), *gated),
         scheduler_args=gated,
     )
@@ -66,13 +66,13 @@ def audited(
 
 def established(cluster: Cluster) -> bool:
     """`kubectl wait` will not do: it fails on a CRD that has no conditions yet."""
-    found = json.loads(cluster.kubectl("get", "crd", "-o", "json"))["items"]
+    crds = json.loads(cluster.kubectl("get", "crd", "-o", "json"))["items"]
     holds = [
         any(
             condition["type"] == "Established" and condition["status"] == "True"
             for condition in (crd.get("status") or {}).get("conditions") or ()
         )
-        for crd in found
+        for crd in crds
     ]
     return bool(holds) and all(holds)
 
@@ -131,19 +131,19 @@ def of_ours(found: Mapping[str, Counter[str]], generator: str) -> Counter[str]:
 
 def writes_by(log: Path, generator: str, *, expected: int) -> dict[str, Counter[str]]:
     """Writes by user agent. The log is complete when the generator's are all in it."""
-    found: dict[str, Counter[str]] = {}
+    by_agent: dict[str, Counter[str]] = {}
 
     def complete() -> bool:
-        found.clear()
+        by_agent.clear()
         for line in log.read_text().splitlines():
             entry = json.loads(line)
             agent = entry.get("userAgent", "").split("/")[0].split(" ")[0]
             where = entry.get("objectRef", {})
             what = "/".join(filter(None, (where.get("resource"), where.get("subresource"))))
-            found.setdefault(agent, Counter())[what] += 1
-        return found.get(generator, Counter()).total() >= expected
+            by_agent.setdefault(agent, Counter())[what] += 1
+        return by_agent.get(generator, Counter()).total() >= expected
 
     waiting.until(complete, f"{expected} writes of the generator in the audit log", timeout_s=30.0, every_s=0.5)
-    if (seen := found[generator].total()) != expected:
+    if (seen := by_agent[generator].total()) != expected:
         raise RuntimeError(f"the audit log has {seen} writes of the generator, who made {expected}")
-    return found
+    return by_agent

@@ -145,13 +145,13 @@ class Cohort:
 
     def admit(self) -> None:
         """No workload overtakes one of higher priority: without preemption it would wait while small ones come."""
-        for _, kept in sorted(self.waiting.items()):
-            while kept:
-                size, admitted = kept[0]
+        for _, queue in sorted(self.waiting.items()):
+            while queue:
+                size, admitted = queue[0]
                 if self.used + size > self.quota:
                     return
                 self.used += size
-                kept.popleft()
+                queue.popleft()
                 admitted()
 
 

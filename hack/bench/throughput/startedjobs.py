@@ -86,10 +86,10 @@ def condition(type_: str, message: str = "bench") -> dict[str, Any]:
 
 
 def _resources(template: Json) -> list[str]:
-    found = {
+    resources = {
         name: None
         for container in template["spec"]["containers"]
         for part in container.get("resources", {}).values()
         for name in part
     }
-    return list(found)
+    return list(resources)

@@ -109,12 +109,12 @@ class Fleet:
     def come(self) -> None:
         team, number = self._draw.randrange(TEAMS), self._came
         self._came += 1
-        given = read_workload(workload(f"job-{number}", f"cq-{team}", self._draw.choice(SIZES), 0, at=number))
+        job = read_workload(workload(f"job-{number}", f"cq-{team}", self._draw.choice(SIZES), 0, at=number))
         told_s = self._draw.lognormvariate(8.0, 1.3) * self._draw.uniform(0.3, 5.0)
         metadata = msgspec.structs.replace(
-            given.metadata, namespace=f"team-{team}", annotations={RUNTIME: f"{round(told_s) + 1}s"}
+            job.metadata, namespace=f"team-{team}", annotations={RUNTIME: f"{round(told_s) + 1}s"}
         )
-        self.engine.put(msgspec.structs.replace(given, metadata=metadata), NOW_S)
+        self.engine.put(msgspec.structs.replace(job, metadata=metadata), NOW_S)
 
     def change(self) -> None:
         """One second of life."""

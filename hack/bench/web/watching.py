@@ -47,14 +47,14 @@ async def watching(viewers: int, teams: int) -> None:
         api.users |= {f"token-{user}": {"username": user, "groups": ["people"]} for user in users}
         api.allows = allows
         _say({"server": api.config.server})
-        given = json.loads(await lines.readline())
-        tls = ssl.create_default_context(cadata=given["authority"])
+        server = json.loads(await lines.readline())
+        tls = ssl.create_default_context(cadata=server["authority"])
         seen = [Seen() for _ in users]
         connector = aiohttp.TCPConnector(ssl=tls, limit=0)
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as browser:
             tasks = []
             for user, one in zip(users, seen, strict=True):
-                tasks.append(asyncio.create_task(_look(browser, given["port"], user, one)))
+                tasks.append(asyncio.create_task(_look(browser, server["port"], user, one)))
                 # People do not come all in one moment, and the API server is asked about each.
                 await asyncio.sleep(0.05)
             await asyncio.gather(*(one.first.wait() for one in seen))

@@ -46,15 +46,15 @@ BYTES: Final = _WHOLE + _OTHER
 
 def listening(pid: int) -> list[str]:
     """``HOST:PORT`` and paths of Unix sockets on which the process listens; none where it is gone."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     with contextlib.suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
         for one in process.net_connections("inet"):
             if one.status == psutil.CONN_LISTEN:
                 host = one.laddr.ip if one.laddr.ip not in ("0.0.0.0", "::") else "127.0.0.1"
-                found.add(f"{host}:{one.laddr.port}")
-        found |= {str(one.laddr) for one in process.net_connections("unix") if one.laddr and "/" in str(one.laddr)}
-    return sorted(found)
+                addresses.add(f"{host}:{one.laddr.port}")
+        addresses |= {str(one.laddr) for one in process.net_connections("unix") if one.laddr and "/" in str(one.laddr)}
+    return sorted(addresses)
 
 
 def flood_ports(world: World, _: Act) -> Heal:

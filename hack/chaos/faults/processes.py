@@ -195,8 +195,8 @@ def _out_of_memory(world: World, hit: ChaosAgent | Replica) -> None:
     none within two seconds, or the machine has no such hierarchy, SIGKILL does what the kernel would have done.
     """
     pid = hit.process.pid if hit.process else 0
-    found = processes.identify(pid)
-    if found is None:
+    identity = processes.identify(pid)
+    if identity is None:
         return
     world.kills += hit.listens
     folder = Path("/sys/fs/cgroup/memory") / world.cluster.paths.cgroup / "chaos"
@@ -205,9 +205,9 @@ def _out_of_memory(world: World, hit: ChaosAgent | Replica) -> None:
         (folder / "memory.limit_in_bytes").write_text(str(_OOM_BYTES))
         (folder / "cgroup.procs").write_text(str(pid))
     deadline_s = time.monotonic() + 2
-    while _running(found) and time.monotonic() < deadline_s:
+    while _running(identity) and time.monotonic() < deadline_s:
         time.sleep(0.05)
-    if _running(found):
+    if _running(identity):
         os.kill(pid, signal.SIGKILL)
 
 

@@ -76,15 +76,15 @@ EDITS: Final[tuple[Callable[[Patches], Edits | None], ...]] = (quota, label, nod
 
 def edited(api: Patches, choose: Callable[[Patches], Edits | None], owed: list[Callable[[], object]]) -> Heal:
     """One write after the other, as fast as the API server takes them. An end that it cannot take becomes ``owed``."""
-    found: Edits | None = None
+    edits: Edits | None = None
     with contextlib.suppress(AwayError, RefusedError):
-        found = choose(api)
-        if found is not None:
-            for body in found.rapid:
-                api.patch(found.path, body)
-    if found is None:
+        edits = choose(api)
+        if edits is not None:
+            for body in edits.rapid:
+                api.patch(edits.path, body)
+    if edits is None:
         return nothing
-    end = partial(_end, api, found)
+    end = partial(_end, api, edits)
 
     def heal() -> None:
         try:

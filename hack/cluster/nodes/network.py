@@ -76,7 +76,7 @@ def choose_addresses(used: Iterable[Network], *, seed: int) -> Addresses:
 
 def used_networks(addresses: str, routes: str) -> list[Network]:
     """What ``ip -j -4 address`` and ``ip -j -4 route show table all`` say is in use, but for the default route."""
-    found = [
+    networks = [
         Network((info["local"], info["prefixlen"]), strict=False)
         for link in json.loads(addresses or "[]")
         for info in link.get("addr_info", ())
@@ -84,10 +84,10 @@ def used_networks(addresses: str, routes: str) -> list[Network]:
     ]
     for route in json.loads(routes or "[]"):
         try:
-            found.append(Network(route.get("dst", "default"), strict=False))
+            networks.append(Network(route.get("dst", "default"), strict=False))
         except ValueError:
             continue  # "default" and the like
-    return [network for network in found if network.prefixlen > 0]
+    return [network for network in networks if network.prefixlen > 0]
 
 
 def ip(*args: str) -> str:

@@ -89,17 +89,17 @@ class NodeHost:
             )
         if done.returncode != 0:
             raise ClusterError(f"node {self.name} did not start\n{waiting.tail(log)}".rstrip())
-        found = processes.identify(int(done.stdout))
-        if found is None:
+        init = processes.identify(int(done.stdout))
+        if init is None:
             raise ClusterError(f"node {self.name}: its first process ended at once\n{waiting.tail(log)}".rstrip())
         waiting.until(
             self.paths.init_ready.exists,
             f"mounts of {self.name}",
             timeout_s=_START_S,
-            watched={log: found},
+            watched={log: init},
             every_s=0.02,
         )
-        return found
+        return init
 
     def _make_folders(self) -> None:
         for folder in (
@@ -138,12 +138,12 @@ class NodeHost:
     def running(self, component: str) -> list[Identity]:
         """Living processes of ``containerd`` or ``kubelet`` in this node (the program, not what it starts)."""
         wanted = {"containerd": ("containerd", "--config"), "kubelet": ("tessera-kubernetes", "kubelet")}[component]
-        found = []
+        living = []
         for each in processes.beside(self.init()):
             argv = processes.command_line(each.pid)
             if len(argv) > 1 and (Path(argv[0]).name, argv[1]) == wanted:
-                found.append(each)
-        return found
+                living.append(each)
+        return living
 
     def _watched(self, component: str) -> dict[Path, Identity]:
         return {self.log(component): each for each in self.running(component)[:1]}

@@ -71,14 +71,14 @@ def bind(source: str, target: str) -> None:
 
 def hide(spec: InitSpec) -> None:
     """Put the node's own folders over the machine's, and what must stay visible back on top."""
-    kept = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in spec.keep]
+    visible = [(path, os.open(path, os.O_PATH | os.O_DIRECTORY)) for path in spec.keep]
     bind(spec.lib, "/var/lib")
     bind(spec.log, "/var/log")
     mount("tmpfs", "/run", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
     for name in ("cdi", "containerd", "lock", "netns"):
         Path("/run", name).mkdir()
     bind(spec.cdi, "/run/cdi")
-    for path, fd in kept:
+    for path, fd in visible:
         if is_hidden(path):
             Path(path).mkdir(parents=True, exist_ok=True)
             bind(f"/proc/self/fd/{fd}", path)

@@ -236,7 +236,7 @@ def _compile(program: Program, out: Path) -> None:
 
 def _run_counting(command: list[str], folder: Path, environment: Mapping[str, str], progress: Progress) -> None:
     """Run a Go build; each package it names counts. Lines that are no package are kept for the error message."""
-    said: list[str] = []
+    messages: list[str] = []
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:
@@ -247,6 +247,6 @@ def _run_counting(command: list[str], folder: Path, environment: Mapping[str, st
             elif line.startswith("go: downloading"):
                 progress.note("downloading modules")
             else:
-                said.append(line)
+                messages.append(line)
     if running.returncode != 0:
-        raise ClusterError(f"{' '.join(command[:2])} failed:\n{''.join(said[-30:]).rstrip()}")
+        raise ClusterError(f"{' '.join(command[:2])} failed:\n{''.join(messages[-30:]).rstrip()}")

@@ -89,7 +89,7 @@ def _waiting(world: QueueWorld) -> int:
 
 async def _asked(address: str, tls: ssl.SSLContext, world: QueueWorld) -> list[str]:
     named = {each["metadata"]["namespace"]: each["metadata"]["name"] for each in world.all(WORKLOADS)}
-    found: list[str] = []
+    findings: list[str] = []
     connector = aiohttp.TCPConnector(ssl=tls)
     headers = {"Authorization": "Bearer alice"}
     async with aiohttp.ClientSession(address, connector=connector, headers=headers) as session:
@@ -103,14 +103,14 @@ async def _asked(address: str, tls: ssl.SSLContext, world: QueueWorld) -> list[s
         if own != 200:  # noqa: PLR2004
             raise RuntimeError(f"GET {pending.format(_OWN)}: found {own}, expected 200")
         question = pending.format(_FOREIGN)
-        found += told(f"GET {question}", *await get(question))
+        findings += told(f"GET {question}", *await get(question))
         question = f"{_VIEW}/namespaces/{_FOREIGN}/workloadviews/{named[_FOREIGN]}"
-        found += told(f"GET {question}", *await get(question))
+        findings += told(f"GET {question}", *await get(question))
         question = f"{_VIEW}/namespaces/{_OWN}/forecasts"
         body = {"apiVersion": "view.tessera.dev/v1alpha1", "kind": "Forecast", "spec": {"manifest": manifest()}}
         async with session.post(question, json=body, server_hostname=_SERVED_AS) as answer:
-            found += told(f"POST {question} of a Job of {_FOREIGN}", answer.status, await answer.text())
-    return found
+            findings += told(f"POST {question} of a Job of {_FOREIGN}", answer.status, await answer.text())
+    return findings
 
 
 def main() -> int:

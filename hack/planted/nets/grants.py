@@ -56,18 +56,18 @@ def over_budget(
     history: Iterable[Granted], flavors: Mapping[str, str], budget: int = BUDGET, window_s: float = WINDOW_S
 ) -> list[str]:
     """Sentences, one for each grant that is beyond the budget of its flavor in the window before it."""
-    found, known = [], list[Granted]()
-    for each in sorted(history, key=lambda one: one.at_s):
-        flavor = flavors[each.node]
-        recent = {one.gpu for one in known if flavors[one.node] == flavor and each.at_s - one.at_s < window_s}
-        if each.gpu not in recent and len(recent) >= budget:
+    sentences, known = [], list[Granted]()
+    for grant in sorted(history, key=lambda one: one.at_s):
+        flavor = flavors[grant.node]
+        recent = {one.gpu for one in known if flavors[one.node] == flavor and grant.at_s - one.at_s < window_s}
+        if grant.gpu not in recent and len(recent) >= budget:
             others = ", ".join(sorted(recent))
-            found.append(
-                f"over-budget: ResourceFlavor {flavor}: {each.gpu} was granted a step within {window_s:g} s of "
+            sentences.append(
+                f"over-budget: ResourceFlavor {flavor}: {grant.gpu} was granted a step within {window_s:g} s of "
                 f"{others}, and the budget is {budget}"
             )
-        known.append(each)
-    return found
+        known.append(grant)
+    return sentences
 
 
 class Watch:
@@ -88,11 +88,11 @@ class Watch:
 
     def _note(self, body: Json) -> None:
         node = body["metadata"]["name"]
-        for each in body.get("status", {}).get("remediationGrants", ()):
-            key = (node, each["gpu"], each["generation"])
+        for grant in body.get("status", {}).get("remediationGrants", ()):
+            key = (node, grant["gpu"], grant["generation"])
             if key not in self._seen:
                 self._seen.add(key)
-                self.history.append(Granted(time.monotonic(), node, each["gpu"]))
+                self.history.append(Granted(time.monotonic(), node, grant["gpu"]))
 
     def has(self, node: str) -> bool:
         return any(each.node == node for each in self.history)

@@ -41,15 +41,15 @@ class Held(Struct, frozen=True):
 
 def taken_early(history: list[Held]) -> list[str]:
     """Sentences, one for each time that a Lease went from one holder to another before it had run out."""
-    found = []
+    sentences = []
     for before, after in itertools.pairwise(history):
         passed_s = after.at_s - before.at_s
         if before.holder and after.holder not in ("", before.holder) and passed_s < before.lease_s - _SLACK_S:
-            found.append(
+            sentences.append(
                 f"two-leaders: Lease {_REF}: {after.holder} took it {passed_s:.1f} s after {before.holder} had renewed "
                 f"it for {before.lease_s:g} s"
             )
-    return found
+    return sentences
 
 
 class Watch:

@@ -49,7 +49,7 @@ async def killed_in_between(node: Node) -> list[Finding]:
 
 async def _second_life(node: Node) -> list[Finding]:
     """Once the instances are all there they stay: a list that comes before is wrong if it offers any of them."""
-    heard, found = len(node.kubelet.told), list[Finding]()
+    heard, findings = len(node.kubelet.told), list[Finding]()
     # The first question is about the start; those after it are about the change that goes on.
     node.kubelet.close_gate(free=1)
     await node.start(cut(*THREE))
@@ -64,13 +64,13 @@ async def _second_life(node: Node) -> list[Finding]:
         if opening is None and node.kubelet.lists > node.kubelet.free:
             opening = asyncio.get_running_loop().call_later(KUBELET_S, node.kubelet.open_gate)
         (gpu,) = await node.gpus()
-        found.extend(half_made(offered, gpu["uuid"], instances(gpu), THREE))
-        return bool(found) or node.healthy(SMALL) == len(THREE)
+        findings.extend(half_made(offered, gpu["uuid"], instances(gpu), THREE))
+        return bool(findings) or node.healthy(SMALL) == len(THREE)
 
     if not await node.becomes(whole, START_S):
-        found.append(Finding("kubelet", f"the interrupted change of GPU 0 is not over after {START_S:g} s"))
+        findings.append(Finding("kubelet", f"the interrupted change of GPU 0 is not over after {START_S:g} s"))
     node.kubelet.open_gate()
-    return found
+    return findings
 
 
 async def held_instance(node: Node) -> list[Finding]:

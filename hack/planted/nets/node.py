@@ -55,7 +55,7 @@ async def judged(names: Sequence[str]) -> tuple[list[Finding], list[str]]:
     with tempfile.TemporaryDirectory(prefix="net-", dir="/tmp") as folder:
         plays = [claimed(Path(folder)) if name == CLAIMS else played(Path(folder), name) for name in names]
         answers = await asyncio.gather(*(asyncio.wait_for(each, HANG_S) for each in plays), return_exceptions=True)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     unknown: list[str] = []
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, CannotJudgeError):
@@ -65,18 +65,18 @@ async def judged(names: Sequence[str]) -> tuple[list[Finding], list[str]]:
         elif isinstance(answer, BaseException):
             raise answer
         else:
-            found += answer
-    return found, unknown
+            findings += answer
+    return findings, unknown
 
 
 def main(words: Sequence[str]) -> int:
     logging.disable(logging.CRITICAL)
-    found, unknown = asyncio.run(judged(words or [*SCENES, CLAIMS]))
-    for each in dict.fromkeys(found):
+    findings, unknown = asyncio.run(judged(words or [*SCENES, CLAIMS]))
+    for each in dict.fromkeys(findings):
         print(json.dumps(each._asdict()))
     for why in unknown:
         print(why, file=sys.stderr)
-    if found:
+    if findings:
         return 1
     return 2 if unknown else 0
 

@@ -67,13 +67,13 @@ def unit_of(device: str) -> str:
 
 def two_shapes(told: Iterable[Told], parents: Mapping[str, str]) -> list[Finding]:
     """A GPU or instance that a pod has in one shape is offered in another. ``parents``: the GPU of each instance."""
-    found = dict[str, None]()
+    clashes = dict[str, None]()
     for each in told:
         for hand in each.hands:
             for resource, device in each.healthy():
                 if _clash(hand, resource, device, parents):
-                    found[f"{hand.pod} has {hand.device} of {hand.resource}, and {resource} offers {device}"] = None
-    return [Finding("kubelet", text) for text in found]
+                    clashes[f"{hand.pod} has {hand.device} of {hand.resource}, and {resource} offers {device}"] = None
+    return [Finding("kubelet", text) for text in clashes]
 
 
 def _clash(hand: Hand, resource: str, device: str, parents: Mapping[str, str]) -> bool:
@@ -85,11 +85,11 @@ def _clash(hand: Hand, resource: str, device: str, parents: Mapping[str, str]) -
 
 def wrong_counts(devices: Mapping[str, Mapping[str, str]], wanted: Mapping[str, int]) -> list[Finding]:
     """``wanted``: how many devices of each resource the layout asks for."""
-    found = {resource: len(devices.get(resource, ())) for resource in wanted}
+    counts = {resource: len(devices.get(resource, ())) for resource in wanted}
     return [
-        Finding("kubelet", f"{resource}: the kubelet was told of {found[resource]} devices, the layout has {count}")
+        Finding("kubelet", f"{resource}: the kubelet was told of {counts[resource]} devices, the layout has {count}")
         for resource, count in wanted.items()
-        if found[resource] != count
+        if counts[resource] != count
     ]
 
 

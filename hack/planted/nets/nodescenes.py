@@ -121,11 +121,11 @@ async def reset_and_probation(node: Node) -> list[Finding]:
     back = await node.comes(lambda: node.is_healthy(second))
     await node.comes(lambda: node.is_healthy(first), MOMENT_S)
     late = [] if back else [Finding("kubelet", f"{second} was reset and is not offered after {PROMISED_S:g} s")]
-    told = node.kubelet.told
+    lists = node.kubelet.told
     return [
         *late,
-        *too_early(told, second, failed_s, reset_s, PROBATION_S),
-        *too_early(told, first, failed_s, math.inf, PROBATION_S),
+        *too_early(lists, second, failed_s, reset_s, PROBATION_S),
+        *too_early(lists, first, failed_s, math.inf, PROBATION_S),
     ]
 
 
@@ -153,14 +153,14 @@ async def parts_of_a_gpu(node: Node) -> list[Finding]:
     await node.start(layout("{gpus: [0], mode: fractional, granularity: 10}"))
     await node.until(lambda: node.healthy(PERCENT) > 0, "percents")
     await node.offered({PERCENT: 100})
-    found = wrong_counts(node.kubelet.now().devices, {PERCENT: 100})
+    findings = wrong_counts(node.kubelet.now().devices, {PERCENT: 100})
     free = sorted(node.kubelet.endpoints[PERCENT].healthy)
     first, second, third = free[:30], free[30:50], free[50:90]
     try:
         answers = await node.allocate_together(PERCENT, (first, second))
         answers += await node.allocate_together(PERCENT, (third,))
     except grpc.aio.AioRpcError as refused:
-        return [*found, Finding("kubelet", f"30, 20 and 40 percent of a free GPU are refused: {refused.details()}")]
+        return [*findings, Finding("kubelet", f"30, 20 and 40 percent of a free GPU are refused: {refused.details()}")]
     for name, grant in zip(("main", "side", "other"), answers, strict=True):
         pod = "other" if name == "other" else "pod"
         node.kubelet.pods.setdefault(("default", pod), []).append(grant)
@@ -178,4 +178,4 @@ async def parts_of_a_gpu(node: Node) -> list[Finding]:
         )
         for name, grant in zip(("main", "side", "other"), answers, strict=True)
     ]
-    return found + unlimited(containers)
+    return findings + unlimited(containers)

@@ -156,11 +156,11 @@ class Node:
 
     def note_hardware(self, found: Iterable[Json]) -> None:
         gpus: list[Json] = []
-        for each in found:
-            mig = [{"uuid": uuid, "profile": one["profile"]} for one in each["mig"] or () for uuid in one["uuids"]]
-            self.parents.update({str(one["uuid"]): each["uuid"] for one in mig})
-            replicas, resets = self.replicas.get(each["uuid"], 1), each.get("toolResets", 0)
-            gpus.append({"uuid": each["uuid"], "mig": mig, "replicas": replicas, "resets": resets})
+        for board in found:
+            mig = [{"uuid": uuid, "profile": one["profile"]} for one in board["mig"] or () for uuid in one["uuids"]]
+            self.parents.update({str(one["uuid"]): board["uuid"] for one in mig})
+            replicas, resets = self.replicas.get(board["uuid"], 1), board.get("toolResets", 0)
+            gpus.append({"uuid": board["uuid"], "mig": mig, "replicas": replicas, "resets": resets})
         before = [line["gpus"] for line in self.record if line["source"] == "hardware"]
         if before[-1:] != [gpus]:
             self._note(source="hardware", gpus=gpus)
@@ -266,9 +266,9 @@ def layout(*entries: str) -> str:
 @asynccontextmanager
 async def node(folder: Path, gpus: int, kubeconfig: str = "none", *, product: str = PRODUCT) -> AsyncIterator[Node]:
     folder.mkdir(parents=True)
-    found = Node(folder, fleet(gpus, product), kubeconfig)
-    await found.kubelet.start()
+    scene = Node(folder, fleet(gpus, product), kubeconfig)
+    await scene.kubelet.start()
     try:
-        yield found
+        yield scene
     finally:
-        await found.close()
+        await scene.close()

@@ -159,11 +159,13 @@ async def play(world: QueueWorld, todo: Iterable[Timed], lasts_s: float) -> Verd
 
 
 def machines(count: int, gpus: int) -> dict[str, PlaygroundNode]:
-    found = {}
+    by_name = {}
     for number in range(count):
         uuids = tuple(f"GPU-{number}-{index}" for index in range(gpus))
-        found[f"node-{number}"] = PlaygroundNode({"kubernetes.io/hostname": f"node-{number}"}, uuids, frozenset(uuids))
-    return found
+        by_name[f"node-{number}"] = PlaygroundNode(
+            {"kubernetes.io/hostname": f"node-{number}"}, uuids, frozenset(uuids)
+        )
+    return by_name
 
 
 def node(name: str, machine: PlaygroundNode) -> Json:

@@ -123,9 +123,10 @@ def wanted(faults: Sequence[Fault], *, told: bool | None, now_s: float, there: b
     return Want(action=_action(blocking, told=told), reason=worst.reason, cause=worst.cause, since_s=since_s)
 
 
-def unrepaired(faults: Sequence[Fault], want: Want, *, stopped: bool) -> str:
+def unrepaired(faults: Sequence[Fault], want: Want, *, stopped: bool, looked_s: float) -> str:
     """Why a GPU with these faults, which is taken out and has no repair, has none; empty where one is due, or where
-    nothing can be said. ``stopped``: a person has ended it.
+    nothing can be said. ``stopped``: a person has ended it. ``looked_s``: when the GPU last answered a probe. What the
+    driver asks for after a fault, and whether the GPU is lost, the next probe says.
     """
     blocking = [fault for fault in faults if fault.blocks]
     if not blocking or want.absent:
@@ -136,6 +137,8 @@ def unrepaired(faults: Sequence[Fault], want: Want, *, stopped: bool) -> str:
         return ""
     if any(fault.fault_class is FaultClass.REPLACE for fault in blocking):
         return words.unrepaired_replace()
+    if any(fault.since_s > looked_s for fault in blocking):
+        return ""
     return words.unrepaired_no_reset()
 
 

@@ -103,6 +103,8 @@ class RepairNode:
         self._answers: tuple[Answered, ...] = ()
         self._writing = asyncio.Lock()
         self._told: dict[GpuUuid, bool] = {}
+        self._looked_s: dict[GpuUuid, float] = {}
+        """When each GPU last answered a probe, and so what its driver asks for."""
         self._acting: frozenset[GpuUuid] = frozenset()
         self._befores = Befores()
         self._losses = Losses()
@@ -148,6 +150,8 @@ class RepairNode:
 
     def heard(self, event: Event) -> None:
         """Take a health event that the node state has taken already."""
+        if isinstance(event, ProbeOk) and event.mig is None:
+            self._looked_s[event.gpu] = self._now()
         if isinstance(event, RecoveryAction):
             self._told[event.gpu] = True
         elif isinstance(event, ProbeOk) and event.mig is None and event.gpu not in self._told:
@@ -495,7 +499,8 @@ class RepairNode:
         known, why = self._node_state.unrepaired, ""
         if self.settings.remediation.reset is not ResetMode.NEVER and self._core.repair(gpu) is None:
             faults = self._node_state.health.faults(gpu)
-            why = unrepaired(faults, want, stopped=self._core.stopped(gpu))
+            looked_s = self._looked_s.get(gpu, float("-inf"))
+            why = unrepaired(faults, want, stopped=self._core.stopped(gpu), looked_s=looked_s)
         if why != known.get(gpu, ""):
             others = {each: text for each, text in known.items() if each != gpu}
             self._node_state.unrepaired = {**others, gpu: why} if why else others

@@ -193,7 +193,7 @@ def no_verifier(program: str) -> str:
 
 @_part
 def by_order() -> str:
-    return "a person ordered its reset"
+    return "its reset was ordered"
 
 
 @_part

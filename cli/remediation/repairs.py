@@ -212,6 +212,8 @@ def _planned(
             return "nothing", False, say.verdict()
         if device.health is not None and not device.healthy and device.health.unrepaired:
             return "nothing", False, say.unrepaired(device.health.unrepaired)
+        if device.healthy and device.health is not None and device.health.reset_due:
+            return "nothing", False, say.waits_for_window(node.metadata.name, device.index)
         if device.healthy:
             return "nothing", False, say.serves()
         return "nothing", False, say.resets_never() if node.status.reset_mode == RESETS_NEVER else say.no_repair()

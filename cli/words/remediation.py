@@ -36,6 +36,14 @@ def serves() -> str:
     return "nothing is done: containers still get it"
 
 
+@_note
+def waits_for_window(node: str, index: int) -> str:
+    return (
+        "containers still get it; a reset is due, which the controller orders in a repair window "
+        f"(tessera.remediation.repairWindows), or you by tessera remediation start {node} {index}"
+    )
+
+
 @_waiting
 def verdict() -> str:
     return "nothing is done: it is on probation"

@@ -4,7 +4,7 @@ from typing import Final
 
 from controller.cluster.config.key import key as _key
 from controller.cluster.config.settings import OnGpuFailure
-from controller.cluster.config.values import CRON, QUALIFIED, REPAIR_BUDGET, ZONE, duration, number
+from controller.cluster.config.values import QUALIFIED, REPAIR_BUDGET, ZONE, ZONED_CRON, duration, number
 from yamlfile.parsers import BOOL, integer, one_of
 
 REPAIR_WINDOWS: Final = "tessera.remediation.repairWindows"
@@ -63,7 +63,12 @@ RUNNING: Final = (
     _key("tessera.remediation.window", duration(least_s=600), "10m", "that window; a grant holds for ten minutes"),
     _key("tessera.remediation.levels[]", QUALIFIED, "none", "labels of nodes: one node of each value at a time"),
     _key("tessera.remediation.wait", duration(), "60m", "how long `notify` pods may use a GPU being drained"),
-    _key(f"{REPAIR_WINDOWS}[].from", CRON, "no windows", "when a time begins in which due resets of GPUs are ordered"),
+    _key(
+        f"{REPAIR_WINDOWS}[].from",
+        ZONED_CRON,
+        "no windows",
+        "when a time begins, in its `zone`, in which due resets of GPUs are ordered",
+    ),
     _key(f"{REPAIR_WINDOWS}[].for", duration(least_s=60), "", "how long it lasts"),
     _key(f"{REPAIR_WINDOWS}[].zone", ZONE, "UTC", "the time zone of `from`"),
 )

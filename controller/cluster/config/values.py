@@ -129,9 +129,9 @@ def _zone(text: str) -> str:
 
 
 ZONE: Final = Parser(expected="a time zone such as Europe/Berlin", convert=_zone, kinds=STRING)
-CRON: Final = Parser(
-    expected='five fields of a schedule that fires, in UTC, such as "0 0 * * mon"', convert=_cron, kinds=STRING
-)
+_SCHEDULE: Final = 'five fields of a schedule that fires{}, such as "0 0 * * mon"'
+CRON: Final = Parser(expected=_SCHEDULE.format(", in UTC"), convert=_cron, kinds=STRING)
+ZONED_CRON: Final = Parser(expected=_SCHEDULE.format(""), convert=_cron, kinds=STRING)
 
 
 def _time(text: str) -> float:

@@ -6,7 +6,7 @@ A repair counts as lasting as long as half of those did that took longer than it
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -94,9 +94,10 @@ class RepairTimes:
         if status is None:
             return
         devices = {device.uuid: device for device in status.devices}
+        withheld = {entry.device for entry in status.withheld}
         under_way = {
             repair.gpu: _UnderWay(
-                _begun_s(repair, before.get(repair.gpu), now_s), repair.state, _adds(devices.get(repair.gpu))
+                _begun_s(repair, before.get(repair.gpu), now_s), repair.state, _adds(devices.get(repair.gpu), withheld)
             )
             for repair in status.repairs
         }
@@ -154,13 +155,17 @@ def _end_s(begun_s: float, seen: list[float], typical_s: float, now_s: float) ->
     return begun_s + typical_s if age_s < typical_s else now_s + typical_s
 
 
-def _adds(device: Device | None) -> Mapping[ResourceName, Amount]:
-    """What the device, which is out of service, offers once it is in service."""
-    if device is None or device.healthy:
+def _adds(device: Device | None, withheld: Collection[str]) -> Mapping[ResourceName, Amount]:
+    """What the device offers once it is in service, and does not now: a fault has taken it out, or it is withheld, as
+    one without a fault is whose reset was ordered. ``withheld``: UUIDs of GPUs and MIG instances.
+    """
+    if device is None:
         return {}
     adds: dict[ResourceName, Amount] = {}
     instances = device.mig.instances if device.mig is not None else ()
-    for offers in (device.offers, *(each.offers for each in instances)):
+    is_out = not device.healthy or device.uuid in withheld
+    parts = [(device.offers, is_out), *((each.offers, is_out or each.uuid in withheld) for each in instances)]
+    for offers in (offers for offers, lacks in parts if lacks):
         for offer in offers:
             name = ResourceName(offer.resource)
             adds[name] = adds.get(name, 0) + offer.replicas

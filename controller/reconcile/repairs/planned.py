@@ -2,7 +2,8 @@
 
 A GPU whose memory row remap waits for a reset works until then, so its reset is nobody's hurry: it is ordered in the
 windows of the configuration, as a person would order it. A GPU is ordered once in a window, whatever comes of it, and
-after everything that has a fault: in a flavor one order waits at a time, and none beside an ask that waits. So no more
+not at all in a window in which a person has ordered anything about it. Everything that has a fault goes first: in a
+flavor one order waits at a time, and none beside an ask that waits; a node has one repair at a time. So no more
 GPUs are kept from new pods than the budget of repairs lets be reset at once.
 """
 
@@ -10,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from controller.objects.decode import GpuNode
-from controller.reconcile.repairs.gpuresets import ORDERED, START
+from controller.reconcile.repairs.gpuresets import ORDERED
 from inventory.api.gpunode import RESETS_NEVER, Device, GpuNodeStatus
 from inventory.api.names import REMEDIATION_ORDER
 
 _DRAINING: Final = "Draining"
+_RESTS: Final = ("Probation", "Retired")
+"""States of a repair that does nothing any more: beside it another GPU of the node may be reset."""
 
 
 class PlannedOrder(NamedTuple):
@@ -54,7 +57,7 @@ def _waits(node: GpuNode) -> bool:
 def _due(node: GpuNode, begun_s: float) -> Device | None:
     """The GPU to be reset first, the one that has waited longest; None where none is due, or one is repaired."""
     status = node.status
-    if status.reset_mode in ("", RESETS_NEVER) or status.repairs:
+    if status.reset_mode in ("", RESETS_NEVER) or any(repair.state not in _RESTS for repair in status.repairs):
         return None
     due = [
         device
@@ -71,7 +74,7 @@ def _since(device: Device) -> tuple[float, str]:
 
 
 def _was_ordered(status: GpuNodeStatus, gpu: str, begun_s: float) -> bool:
-    """Whether the agent has answered an order of this reset since the window began."""
-    return any(
-        (each.gpu, each.order) == (gpu, START) and each.at.timestamp() >= begun_s for each in status.order_answers
-    )
+    """Whether the agent has answered an order about the GPU since the window began. The answer to a person's ``stop``
+    stands in the place of the answer to the order that it ended.
+    """
+    return any(answer.gpu == gpu and answer.at.timestamp() >= begun_s for answer in status.order_answers)

@@ -59,18 +59,26 @@ def test_why_a_gpu_that_is_out_is_not_repaired(xid: int, action: int, stopped: b
     health = core()
     health.apply(XidSeen(GPU, xid), 1.0)
     health.apply(RecoveryAction(GPU, action), 1.0)
-    assert unrepaired(health.faults(GPU), want(health), stopped=stopped) == expected
+    assert unrepaired(health.faults(GPU), want(health), stopped=stopped, looked_s=1.0) == expected
+
+
+def test_nothing_is_said_before_a_probe_has_told_what_the_driver_asks_for_after_the_fault() -> None:
+    health = core()
+    health.apply(RecoveryAction(GPU, 0), 1.0)
+    health.apply(XidSeen(GPU, 119), 2.0)
+    assert unrepaired(health.faults(GPU), want(health), stopped=False, looked_s=1.0) == ""
+    assert unrepaired(health.faults(GPU), want(health), stopped=False, looked_s=2.5) == words.unrepaired_no_reset()
 
 
 def test_nothing_is_said_of_a_gpu_that_has_gone_or_is_silent_for_now() -> None:
-    assert unrepaired((), Want(), stopped=True) == ""
+    assert unrepaired((), Want(), stopped=True, looked_s=1.0) == ""
     health = core()
     health.discovered([], 1.0)
-    assert unrepaired(health.faults(GPU), want(health), stopped=False) == ""
+    assert unrepaired(health.faults(GPU), want(health), stopped=False, looked_s=1.0) == ""
     health = core()
     for _ in range(3):
         health.apply(ProbeFailed(gpu=GPU, reason=ProbeReason.TIMEOUT, detail="late"), 1.0)
-    assert unrepaired(health.faults(GPU), want(health), stopped=False) == "", "a reboot will be wanted"
+    assert unrepaired(health.faults(GPU), want(health), stopped=False, looked_s=1.0) == "", "a reboot will be wanted"
 
 
 def test_a_driver_that_asks_for_nothing_has_nothing_done() -> None:

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller.insight.forecast.repairtimes import DEFAULT_S, MOST_SEEN, NodeFacts, RepairTimes
-from inventory.api.gpunode import GpuNodeStatus
+from inventory.api.gpunode import GpuNodeStatus, WithheldEntry
 from tests.support.controller.gpunodes import full_status
 from tests.support.engine.topologylab import GPU
 
@@ -119,6 +120,15 @@ def test_what_a_gpu_adds_is_what_it_offers_with_its_instances_and_nothing_while_
     assert (dict(found.adds), found.labels, dict(found.beside)) == ({"shared": 4, "mig": 2}, LABELS, {"gpu": 7})
     times.set_gpu_node("n1", status("Draining", health="Healthy"), NOW_S)
     assert back_at(times, NOW_S) == []
+
+
+def test_a_gpu_without_a_fault_whose_reset_was_ordered_comes_back_from_when_it_is_withheld() -> None:
+    times = known()
+    ordered = status("Draining", health="Healthy")
+    times.set_gpu_node("n1", ordered, NOW_S)
+    assert back_at(times, NOW_S) == [], "it still serves"
+    times.set_gpu_node("n1", replace(ordered, withheld=(WithheldEntry(device="GPU-0", why="in repair"),)), NOW_S)
+    assert back_at(times, NOW_S) == [NOW_S + DEFAULT_S]
 
 
 def test_only_the_latest_count() -> None:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -66,8 +67,12 @@ def test_nothing_is_ordered_while_an_order_of_the_flavor_waits() -> None:
     assert orders(ordered, due) == []
     under_way = made("a", gpu("a", 0), repairs=[{"gpu": "a-0", "state": "Resetting", "reason": "Ordered"}])
     assert orders(under_way, due) == [("b", "b-0")]
-    beside = made("a", gpu("a", 0, **WAITS), repairs=[{"gpu": "a-1", "state": "Retired", "reason": "Xid119"}])
-    assert orders(beside) == [], "a node is repaired already"
+
+
+@pytest.mark.parametrize("state", ["Draining", "Resetting", "Verifying", "RebootWanted", "Probation", "Retired"])
+def test_a_node_has_one_repair_at_a_time_that_does_something(state: str) -> None:
+    beside = made("a", gpu("a", 0, **WAITS), repairs=[{"gpu": "a-1", "state": state, "reason": "Xid119"}])
+    assert orders(beside) == ([("a", "a-0")] if state in ("Probation", "Retired") else [])
 
 
 def test_a_gpu_is_ordered_once_in_a_window_whatever_came_of_it() -> None:
@@ -77,7 +82,16 @@ def test_a_gpu_is_ordered_once_in_a_window_whatever_came_of_it() -> None:
 
     assert orders(answered(SINCE)) == []
     assert orders(answered(SINCE, refused=True)) == []
-    assert orders(answered(SINCE, order="return")) == [("a", "a-0")]
+    assert orders(answered(BEFORE)) == [("a", "a-0")]
+
+
+@pytest.mark.parametrize("order", ["stop", "retire", "return"])
+def test_a_gpu_about_which_a_person_has_ordered_something_in_the_window_is_left_alone_in_it(order: str) -> None:
+    def answered(at: str) -> GpuNode:
+        answer = {"gpu": "a-0", "order": order, "answer": "told", "at": at}
+        return made("a", gpu("a", 0, **WAITS), orderAnswers=[answer])
+
+    assert orders(answered(SINCE)) == []
     assert orders(answered(BEFORE)) == [("a", "a-0")]
 
 

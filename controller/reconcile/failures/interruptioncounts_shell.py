@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _TOGETHER_S: Final = 0.1
 """The time for which departures are gathered: a provider takes many nodes at once."""
 _AGAIN_S: Final = 1.0
+_SHOWN_S: Final = 5.0
+"""The time after which annotations that were written and are not seen in the flavor are written again."""
 _LOOK_S: Final = 60.0
 """How often the counts are looked at for the time alone."""
 
@@ -58,7 +60,9 @@ class FlavorInterruptions:
         self._flavors: dict[str, ObjectMeta] = {}
         self._writing: set[str] = set()
         self._rests_s: dict[str, float] = {}
-        """Until when a flavor is left alone that could not be written."""
+        """Until when a flavor is left alone, unless it changes: one that could not be written, or was and is not seen
+        yet.
+        """
         self._refreshed_s: dict[str, float] = {}
         """When a flavor's annotations were last written, or when it was seen for the first time."""
 
@@ -88,6 +92,7 @@ class FlavorInterruptions:
         meta = flavor.metadata
         self.counts.set_flavor(name, flavor.spec.node_labels, read_record(meta.annotations.get(INTERRUPTIONS)))
         self._flavors[name] = meta
+        self._rests_s.pop(name, None)
         self._refreshed_s.setdefault(name, self._clock.wall())
         self._turns.wake()
 
@@ -134,13 +139,14 @@ class FlavorInterruptions:
                 failpoint=Failpoint.INTERRUPTIONS_RECORDED,
             )
         )
-        done.add_done_callback(partial(self._ended, name))
+        done.add_done_callback(partial(self._ended, name, meta))
 
-    def _ended(self, name: str, future: "asyncio.Future[Outcome[Any]]") -> None:
+    def _ended(self, name: str, written: ObjectMeta, future: "asyncio.Future[Outcome[Any]]") -> None:
+        """Take in how a write ended. A flavor that has changed since it was written is looked at again at once."""
         outcome = future.result()
         self._writing.discard(name)
-        self._rests_s.pop(name, None)
         if not isinstance(outcome, Written | Missing | Abandoned):
             log.info("flavor %s: its interruptions could not be written, trying on: %s", name, outcome)
-            self._rests_s[name] = self._clock.wall() + _AGAIN_S
+        if self._flavors.get(name) is written:
+            self._rests_s[name] = self._clock.wall() + (_SHOWN_S if isinstance(outcome, Written) else _AGAIN_S)
         self._turns.wake()

@@ -15,6 +15,7 @@ from controller.scheduler.topology.nodes import LEAVING
 from inventory.api.names import INTERRUPTED_OFTEN, INTERRUPTION_RATE, INTERRUPTIONS
 from kube.resources import EVENTS
 from kube.testing import eventually
+from tests.controller.reconcile.repairs.test_repairs_shell import figure
 from tests.support.controller.stage import CONFIG, Stage, config, stage
 
 TESSERA = CONFIG.replace("policy: kueue", "policy: tessera")
@@ -153,6 +154,8 @@ async def test_a_flavor_says_how_often_its_nodes_are_taken_away_and_an_idle_node
         here.server.delete(NODES, "n2")
         taint(here, "n3", "karpenter.sh/disrupted")
         await eventually(lambda: said(here).get(INTERRUPTED_OFTEN) == "2.00")
+        await eventually(lambda: figure(here, "tessera_flavor_interruptions_per_node_day") == [2.0])
+        assert figure(here, "tessera_flavor_interruptions_total") == [2.0]
         assert sum(n for n, _ in read_record(said(here)[INTERRUPTIONS]).steps.values()) == 2
 
 

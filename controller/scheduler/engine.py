@@ -223,11 +223,11 @@ class Engine:
         self._begin(before.config, None, before)
         for system, how in sorted(systems.items()):
             self.imply(system, now_s, how)
-        for given in objects:
+        for stored in objects:
             try:
-                self.put(given, now_s)
+                self.put(stored, now_s)
             except Exception as error:  # noqa: BLE001  one object must not leave the engine half built
-                refused.append((given, error))
+                refused.append((stored, error))
         self._outcomes.adopt(before.unwritten)
         return refused
 
@@ -292,16 +292,16 @@ class Engine:
         """Take back a decision that could not be written; what it was about is tried again. Returns False where the
         objects have changed since and nothing is left to take back.
         """
-        found = self._outcomes.failed(decision, now_s, detail)
+        taken_back = self._outcomes.failed(decision, now_s, detail)
         key = WorkloadKey(decision.key)
         workload = self.state.workloads.objects.get(key)
-        if found and workload is not None and key not in self.state.cluster.holders:
+        if taken_back and workload is not None and key not in self.state.cluster.holders:
             self._workloads.put(workload, now_s)
         old = slice_ended(decision)
-        if found and old is not None and old in self.state.cluster.holders:
+        if taken_back and old is not None and old in self.state.cluster.holders:
             # The old slice holds quota again: a second pass that ended with it is wanted again.
             self._workloads.put(self.state.workloads.objects[old], now_s)
-        return found
+        return taken_back
 
     def settled(self, now_s: float) -> bool:
         """Whether another cycle would decide nothing new: the next event or ``next_wakeup_s`` may change that."""
@@ -480,13 +480,13 @@ class Engine:
     def held_by(self, queue: ClusterQueueName, fr: FlavorResource, limit: int = 5) -> list[QuotaHeld]:
         """The workloads that hold most of a flavor-resource in the ClusterQueue's tree now, its own included."""
         node = self.state.cluster.queue(queue).node
-        found = [
+        holders = [
             QuotaHeld(holder.key, holder.cluster_queue, amount)
             for name in node.root().queue_names()
             for holder in self.state.cluster.queues[name].holders.values()
             if (amount := holder.usage.get(fr, 0))
         ]
-        return heapq.nsmallest(limit, found, key=lambda held: (-held.amount, held.workload))
+        return heapq.nsmallest(limit, holders, key=lambda held: (-held.amount, held.workload))
 
     def validate(self) -> None:
         """Recompute every sum and look for every workload. DriftError, QuotaDriftError or QueueDriftError."""

@@ -356,28 +356,28 @@ class Cluster:
         known = self._places.get(id(holder))
         if known is not None:
             return known[1]
-        found = []
+        held_places = []
         for pod_set in holder.info.pod_sets:
             flavor = self.on_nodes(pod_set.flavors.values()) if pod_set.topology is not None else None
             if pod_set.topology is not None and flavor is not None:
-                found.append((flavor, pod_set.topology, GrantOwner(holder.key, pod_set.name)))
-        return self._places.keep(holder, found) if found else found
+                held_places.append((flavor, pod_set.topology, GrantOwner(holder.key, pod_set.name)))
+        return self._places.keep(holder, held_places) if held_places else held_places
 
     def _count_on(self, flavor: FlavorName) -> None:
         """Take in that a flavor has a topology: holders that came before are counted on its nodes from now on."""
-        told = [
+        uncounted = [
             holder
             for holder in self.holders.values()
             if any(
                 pod_set.topology is not None and flavor in pod_set.flavors.values() for pod_set in holder.info.pod_sets
             )
         ]
-        for holder in told:
+        for holder in uncounted:
             for place in self._placed(holder):
                 self.placement.remove(*place)
         self._topological.add(flavor)
         self._places.clear()
-        for holder in told:
+        for holder in uncounted:
             for place in self._placed(holder):
                 self.placement.add(*place)
 

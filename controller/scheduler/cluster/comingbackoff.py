@@ -30,22 +30,22 @@ class ComingBackoff:
 
     def came(self, flavors: Iterable[FlavorName]) -> list[FlavorName]:
         """A node of these flavors has come. Returns those that were closed."""
-        found = []
+        closed = []
         for name in flavors:
             self._times.pop(name, None)
             if self._until_s.pop(name, None) is not None:
-                found.append(name)
+                closed.append(name)
         self.closed = frozenset(self._until_s)
-        return found
+        return closed
 
     def over(self, now_s: float) -> list[FlavorName]:
         """The flavors that may be tried again from now on."""
-        found = sorted(name for name, until_s in self._until_s.items() if until_s <= now_s)
-        for name in found:
+        reopened = sorted(name for name, until_s in self._until_s.items() if until_s <= now_s)
+        for name in reopened:
             del self._until_s[name]
-        if found:
+        if reopened:
             self.closed = frozenset(self._until_s)
-        return found
+        return reopened
 
     def next_due_s(self) -> float | None:
         return min(self._until_s.values(), default=None)

@@ -60,7 +60,7 @@ class Emptied(NamedTuple):
 def emptied(cluster: Cluster, assigner: FlavorAssigner, reservations: Reservations, now_s: float) -> list[Emptied]:
     """The nodes that can be emptied one after the other, those that lose least first. The cluster is left as it was."""
     stays = elastic(cluster)
-    found: list[Emptied] = []
+    nodes_emptied: list[Emptied] = []
     with cluster.trial():
         reservations.charge()
         emptying = _Emptying(cluster, assigner, now_s)
@@ -69,8 +69,8 @@ def emptied(cluster: Cluster, assigner: FlavorAssigner, reservations: Reservatio
             if all(_may_move(cluster, holder) and holder.key not in stays for holder in holders):
                 one = emptying.without(host, holders)
                 if one is not None:
-                    found.append(one)
-    return found
+                    nodes_emptied.append(one)
+    return nodes_emptied
 
 
 def first_emptied(

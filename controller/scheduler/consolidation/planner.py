@@ -130,12 +130,14 @@ class Planner:
         """
         starting: list[Incoming] = [as_incoming(self._cluster, holder) for holder in moving]
         starting.sort(key=lambda incoming: (-incoming.priority, incoming.queued_at_s, incoming.key))
-        found = assigned_without(self._cluster, self._assigner, moving, [entry.incoming, *starting])
-        if found is None or not moving or found[entry.key].borrowing:
+        assignments = assigned_without(self._cluster, self._assigner, moving, [entry.incoming, *starting])
+        if assignments is None or not moving or assignments[entry.key].borrowing:
             return None
-        moves = ((holder, moved_to(holder, found[holder.key], self._now_s, self._max_grace_s)) for holder in moving)
+        moves = (
+            (holder, moved_to(holder, assignments[holder.key], self._now_s, self._max_grace_s)) for holder in moving
+        )
         targets = tuple(Target(holder, PreemptionReason.CONSOLIDATION, move) for holder, move in moves)
-        return MovePlan(found[entry.key], targets)
+        return MovePlan(assignments[entry.key], targets)
 
     def _flavor(self, assignment: Assignment) -> FlavorName | None:
         """The flavor whose nodes the assignment's pods run on; None where there are several."""

@@ -134,7 +134,7 @@ class PackTurn:
 
     def _first(self, planner: Planner, now_s: float, entries: Mapping[Alike, Entry], is_open: IsOpen) -> Entry | None:
         tried: list[Alike] = []
-        found: Entry | None = None
+        first: Entry | None = None
         with self._cluster.trial():
             self._reservations.charge()
             for alike, entry in entries.items():
@@ -143,24 +143,24 @@ class PackTurn:
                 if plan is not None:
                     entry.assignment, entry.targets = plan
                     entry.decide(Rule.PREEMPTS)
-                    found = entry
+                    first = entry
                     break
         self._line.turn(tried)
-        if found is not None:
-            self._line.leave(found.key)
-        return found
+        if first is not None:
+            self._line.leave(first.key)
+        return first
 
     def _entries(self, ask: TryWorkload, waits: Waits) -> dict[Alike, Entry]:
         """The next shapes in the line, each with its first workload that still lacks places."""
         self._line.keep(waits)
-        found: dict[Alike, Entry] = {}
+        entries: dict[Alike, Entry] = {}
         for alike in self._line.shapes():
             entry = self._entry_of(alike, ask)
             if entry is not None:
-                found[alike] = entry
-            if len(found) == MOST_TRIED:
+                entries[alike] = entry
+            if len(entries) == MOST_TRIED:
                 break
-        return found
+        return entries
 
     def _entry_of(self, alike: Alike, ask: TryWorkload) -> Entry | None:
         for key in self._line.of(alike):

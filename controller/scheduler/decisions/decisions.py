@@ -77,25 +77,25 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def status(self) -> Workload:
-        given = self.workload
+        workload = self.workload
         if self.placed is not None:
             placed = msgspec.structs.replace(
-                given, status=msgspec.structs.replace(given.status, admission=self.placed, unhealthy_nodes=())
+                workload, status=msgspec.structs.replace(workload.status, admission=self.placed, unhealthy_nodes=())
             )
             return status.admitted_if_ready(placed, checks=self.checks, now_s=self.record.at_s, gates=self.gates)
-        return status.reserved(given, self.admission, checks=self.checks, now_s=self.record.at_s, gates=self.gates)
+        return status.reserved(workload, self.admission, checks=self.checks, now_s=self.record.at_s, gates=self.gates)
 
     def events(self) -> tuple[Event, ...]:
         queue, key = self.holder.cluster_queue, self.key
-        found = []
+        events = []
         if not self.second_pass:
             waited_s = max(0, int(self.record.at_s - max(0.0, self.holder.queued_at_s)))
             message = statuses.holds_quota_after(queue, exact(waited_s))
-            found.append(Event(key, EventType.NORMAL, "QuotaReserved", message))
+            events.append(Event(key, EventType.NORMAL, "QuotaReserved", message))
         before = is_true(self.workload.status.conditions, reasons.ADMITTED)
         if not before and self.outright:
-            found.append(Event(key, EventType.NORMAL, "Admitted", statuses.admitted_by(queue)))
-        return tuple(found)
+            events.append(Event(key, EventType.NORMAL, "Admitted", statuses.admitted_by(queue)))
+        return tuple(events)
 
 
 class Evicted(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,17 +122,17 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
         return self.after
 
     def events(self) -> tuple[Event, ...]:
-        found = [Event(self.key, EventType.NORMAL, f"EvictedDueTo{self.reason}", self.message)]
+        events = [Event(self.key, EventType.NORMAL, f"EvictedDueTo{self.reason}", self.message)]
         if self.preemption is not None:
-            found.append(Event(self.key, EventType.NORMAL, "Preempted", self.message))
+            events.append(Event(self.key, EventType.NORMAL, "Preempted", self.message))
         if self.preemption is not None and self.by is not None:
             alike = namespace_of(self.key) == namespace_of(self.by.key)
             name = f"workload {self.key}" if alike else "a workload"
             message = statuses.preempted_workload(name, self.holder.cluster_queue)
             if self.move is not None:
                 message = statuses.moved_workload(name, self.holder.cluster_queue, moves(self.move))
-            found.append(Event(self.by.key, EventType.NORMAL, "PreemptedWorkload", message))
-        return tuple(found)
+            events.append(Event(self.by.key, EventType.NORMAL, "PreemptedWorkload", message))
+        return tuple(events)
 
     def refused_events(self) -> tuple[Event, ...]:
         """The events to emit if the write was refused: after the loss of a node, that the node is not replaced yet."""

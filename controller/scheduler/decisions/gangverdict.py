@@ -30,7 +30,7 @@ def with_gang_verdict(workload: Workload, status: str, reason: str, message: str
     kept = workload.status.conditions
     if gang_verdict(workload) is None:
         kept = tuple(each for each in kept if each.type != GANG_SCHEDULED)
-    told = Condition(
+    condition = Condition(
         type=GANG_SCHEDULED,
         status=status,
         reason=reason,
@@ -38,7 +38,7 @@ def with_gang_verdict(workload: Workload, status: str, reason: str, message: str
         last_transition_time=moment(now_s),
         observed_generation=workload.metadata.generation,
     )
-    after = msgspec.structs.replace(workload.status, conditions=with_condition(kept, told))
+    after = msgspec.structs.replace(workload.status, conditions=with_condition(kept, condition))
     return msgspec.structs.replace(workload, status=after)
 
 
@@ -49,12 +49,12 @@ def verdict_deadlines(workload: Workload) -> Iterator[float]:
     helps. A gang whose nodes were not chosen here may wait for nodes that an
     autoscaler adds: it has no such time.
     """
-    told = gang_verdict(workload)
-    if told is None or told.status != "False" or is_true(workload.status.conditions, reasons.EVICTED):
+    verdict = gang_verdict(workload)
+    if verdict is None or verdict.status != "False" or is_true(workload.status.conditions, reasons.EVICTED):
         return
     admission = workload.status.admission
     placed = admission is not None and any(each.topology_assignment for each in admission.pod_set_assignments)
-    if told.reason == reasons.PREEMPTED_BY_SCHEDULER:
-        yield epoch_s(told.last_transition_time)
-    elif placed or told.reason == reasons.POD_GROUP_NOT_MADE:
-        yield epoch_s(told.last_transition_time) + PATIENCE_S
+    if verdict.reason == reasons.PREEMPTED_BY_SCHEDULER:
+        yield epoch_s(verdict.last_transition_time)
+    elif placed or verdict.reason == reasons.POD_GROUP_NOT_MADE:
+        yield epoch_s(verdict.last_transition_time) + PATIENCE_S

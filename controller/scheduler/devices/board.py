@@ -79,12 +79,12 @@ class Board:
     def __init__(self, given: GpuNode) -> None:
         devices = given.status.devices
         self.links = _linkage(given.status)
-        found = {name: _once(units) for name, units in _by_resource(devices).items()}
+        units_of = {name: _once(units) for name, units in _by_resource(devices).items()}
         offered = Counter[str]()
-        for units in found.values():
+        for units in units_of.values():
             for unit in units:
                 offered[unit.uuid] += unit.make.replicas
-        self.pools = {name: Pool(units, self.links, offered) for name, units in found.items()}
+        self.pools = {name: Pool(units, self.links, offered) for name, units in units_of.items()}
         order = {uuid: at for at, (uuid, *_) in enumerate(each for device in devices for each in _units(device))}
         self.order: Mapping[str, int] = next((pool.place for pool in self.pools.values() if pool.place == order), order)
         """The index of each device, GPU by GPU; a GPU comes before its MIG instances."""
@@ -115,14 +115,14 @@ def _units(device: Device) -> Iterator[tuple[str, tuple[Offer, ...], bool, int]]
 
 
 def _by_resource(devices: Sequence[Device]) -> dict[ResourceName, list[_Unit]]:
-    found: dict[ResourceName, list[_Unit]] = {}
+    by_resource: dict[ResourceName, list[_Unit]] = {}
     places = {device.uuid: place for place, device in enumerate(devices)}
     for place, device in enumerate(devices):
         for uuid, offers, healthy, memory_mib in _units(device):
             for offer in offers:
                 make = _make(offer, Make(place, offer.replicas, device.product, memory_mib), places)
-                found.setdefault(ResourceName(offer.resource), []).append(_Unit(uuid, make, healthy))
-    return found
+                by_resource.setdefault(ResourceName(offer.resource), []).append(_Unit(uuid, make, healthy))
+    return by_resource
 
 
 def _make(offer: Offer, plain: Make, places: Mapping[str, int]) -> Make:

@@ -72,15 +72,15 @@ def filled(state: NodeDevices, grant: Grant, last: Sequence[Set], pods: KnownPod
 
 
 def newly_filled(state: NodeDevices, grant: Grant, last: Sequence[Set], pods: KnownPods, *, empty: bool) -> Grant:
-    given = Counter(taken(state, pods, empty=empty))
+    taken_units = Counter(taken(state, pods, empty=empty))
     sets: list[Set] = []
     mine = pods.of(state.name, grant.owner)
     if mine:
-        sets = _holding(state, grant, mine, given, sparing=True)
-        sets += _promised(state, grant, mine, given, grant.pods - len(sets))
+        sets = _holding(state, grant, mine, taken_units, sparing=True)
+        sets += _promised(state, grant, mine, taken_units, grant.pods - len(sets))
     if last:
-        sets += still_free(state.board, grant, last, given, grant.pods - len(sets))
-    sets += _picked(state, grant, given, grant.pods - len(sets))
+        sets += still_free(state.board, grant, last, taken_units, grant.pods - len(sets))
+    sets += _picked(state, grant, taken_units, grant.pods - len(sets))
     return grant._replace(sets=tuple(sets))
 
 
@@ -89,19 +89,19 @@ def settle(state: NodeDevices, pods: KnownPods) -> None:
     there = pods.on(state.name)
     state.seen = {grant.owner for grant in state.grants} | (state.seen & {facts.owner for facts in there.values()})
     state.forget()
-    given = Counter(foreign(state, pods))
+    foreign_units = Counter(foreign(state, pods))
     mine: dict[GrantOwner, list[tuple[str, PodFacts]]] = {}
     for key in sorted(there):
         mine.setdefault(there[key].owner, []).append((key, there[key]))
-    backed = [_holding(state, grant, mine.get(grant.owner, ()), given) for grant in state.grants]
+    backed = [_holding(state, grant, mine.get(grant.owner, ()), foreign_units) for grant in state.grants]
     for at, grant in enumerate(state.grants):
-        backed[at] += _promised(state, grant, mine.get(grant.owner, ()), given, grant.pods - len(backed[at]))
-    found = _completed(state, pods, backed, Counter(given), keeping=True)
-    if any(len(sets) < grant.pods for grant, sets in zip(state.grants, found, strict=True)):
+        backed[at] += _promised(state, grant, mine.get(grant.owner, ()), foreign_units, grant.pods - len(backed[at]))
+    sets_of = _completed(state, pods, backed, Counter(foreign_units), keeping=True)
+    if any(len(sets) < grant.pods for grant, sets in zip(state.grants, sets_of, strict=True)):
         # Sets that no pod's annotation names yet may be exchanged where one more pod then fits.
-        anew = _completed(state, pods, backed, given, keeping=False)
-        found = max(found, anew, key=lambda sets: sum(map(len, sets)))
-    state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, found, strict=True)))
+        anew = _completed(state, pods, backed, foreign_units, keeping=False)
+        sets_of = max(sets_of, anew, key=lambda sets: sum(map(len, sets)))
+    state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, sets_of, strict=True)))
 
 
 def validate(state: NodeDevices, pods: KnownPods) -> None:
@@ -135,19 +135,19 @@ def _completed(
     """The sets of each grant, as many as can be found. ``keeping``: sets that were planned before are kept as far as
     they are free.
     """
-    found = [list(sets) for sets in backed]
+    completed = [list(sets) for sets in backed]
     for at, grant in enumerate(state.grants if keeping else ()):
-        missing = grant.pods - len(found[at])
+        missing = grant.pods - len(completed[at])
         if missing <= 0:
             continue
-        planned = Counter(grant.sets) - Counter(found[at])
+        planned = Counter(grant.sets) - Counter(completed[at])
         # Excluded are sets on the annotations of pods that hold devices by now, be it those or others.
         mine = pods.of(state.name, grant.owner)
         planned -= Counter(facts.told for key, facts in mine if key in state.reports and not _waits(state, key, facts))
-        found[at] += still_free(state.board, grant, planned.elements(), given, missing)
-    for at in sorted(range(len(found)), key=lambda at: _ease(state, state.grants[at])):
-        found[at] += _picked(state, state.grants[at], given, state.grants[at].pods - len(found[at]))
-    return found
+        completed[at] += still_free(state.board, grant, planned.elements(), given, missing)
+    for at in sorted(range(len(completed)), key=lambda at: _ease(state, state.grants[at])):
+        completed[at] += _picked(state, state.grants[at], given, state.grants[at].pods - len(completed[at]))
+    return completed
 
 
 def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], *, sparing: bool = False) -> list[Set]:
@@ -155,18 +155,18 @@ def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str],
     have by now, since an evicted workload may be admitted again before its old pods are known to stop.
     """
     size = state.board.size(grant.single_pod)
-    found: list[Set] = []
+    holding: list[Set] = []
     for key, facts in pods:
         held = state.reports.get(key, ())
-        if len(found) == grant.pods:
+        if len(holding) == grant.pods:
             break
         if len(held) != size or facts.leaving:
             continue
         if sparing and any(given[uuid] + count > state.board.offered(uuid) for uuid, count in Counter(held).items()):
             continue
         given.update(held)
-        found.append(held)
-    return found
+        holding.append(held)
+    return holding
 
 
 def _promised(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], missing: int) -> list[Set]:

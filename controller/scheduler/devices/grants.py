@@ -190,29 +190,29 @@ def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[s
     """The first of ``sets`` that suit the request and that no pod has, ``missing`` at most; ``taken`` counts them from
     then on.
     """
-    found: list[Set] = []
+    free_sets: list[Set] = []
     for uuids in sets:
-        if len(found) >= missing:
+        if len(free_sets) >= missing:
             break
         if _suits(board, grant, uuids, taken):
-            found.append(uuids)
+            free_sets.append(uuids)
             taken.update(uuids)
-    return found
+    return free_sets
 
 
 def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> list[Set]:
     """Sets for ``missing`` more pods, fewer where no more are free; ``taken`` counts them from then on."""
-    found: list[Set] = []
+    sets: list[Set] = []
     wanted = board.wanted(grant.single_pod)
     ask = grant.ask
-    while wanted and len(found) < missing:
+    while wanted and len(sets) < missing:
         chosen = _of_one_pod(board, wanted, ask, ask.link, taken)
         if not chosen and ask.wished:
             chosen = _of_one_pod(board, wanted, ask, None, taken)
         if not chosen:
-            return found
-        found.append(board.sorted(chosen) if len(wanted) > 1 else tuple(chosen))
-    return found
+            return sets
+        sets.append(board.sorted(chosen) if len(wanted) > 1 else tuple(chosen))
+    return sets
 
 
 def _of_one_pod(
@@ -241,7 +241,7 @@ def _within(
     """The devices of one pod over all its resources. ``region``: mask of the GPUs that may be chosen from, narrowed
     with each choice; None: all GPUs.
     """
-    found: list[str] = []
+    device_names: list[str] = []
     for pool, size in wanted:
         free = pool.kind.open(pool.free(taken), ask)
         if region is not None:
@@ -249,15 +249,15 @@ def _within(
             free = tuple([count if region >> make.gpu & 1 else 0 for count, make in zip(free, makes, strict=True)])
         places = pool.kind.choose(free, size, link, ask.split)
         if not places:
-            taken.subtract(found)
+            taken.subtract(device_names)
             return []
         devices = [pool.uuids[at] for at in places]
         for uuid in devices:
             taken[uuid] += 1
-        found += devices
+        device_names += devices
         if region is not None and link is not None:
             region &= board.links.near({pool.kind.makes[at].gpu for at in places}, link)
-    return found
+    return device_names
 
 
 def fitting_pods_together(

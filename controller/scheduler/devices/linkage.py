@@ -163,28 +163,28 @@ class Linkage:
             bound = free.bit_count() // size
             if not bound:
                 return 0
-            found = known.get(free)
-            if found is None:
+            largest = known.get(free)
+            if largest is None:
                 lowest = free & -free
-                found = 0
+                largest = 0
                 for chosen in self._with(lowest, free, size, link):
-                    found = max(found, 1 + most(free ^ chosen))
-                    if found == bound:
+                    largest = max(largest, 1 + most(free ^ chosen))
+                    if largest == bound:
                         break
-                if found < bound:
-                    found = max(found, most(free ^ lowest))
-                known[free] = found
-            return found
+                if largest < bound:
+                    largest = max(largest, most(free ^ lowest))
+                known[free] = largest
+            return largest
 
         return most(part)
 
     def _greedy(self, free: int, size: int, link: Link) -> int:
-        found = 0
+        sets = 0
         while free:
             component = next(self._with(free & -free, free, size, link), 0)
-            found += 1 if component else 0
+            sets += 1 if component else 0
             free &= ~(component or free & -free)
-        return found
+        return sets
 
     def _cliques(self, part: int, size: int, link: Link, *, limit: int) -> Iterator[int]:
         rest = part

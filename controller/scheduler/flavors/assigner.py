@@ -198,14 +198,14 @@ class _Run:
                 pinned=pinned,
                 hopeless=self._hopeless,
             )
-            found = scan(group, request, self._rules, self._assigner.oracle)
-            attempts += found.attempts
+            scanned = scan(group, request, self._rules, self._assigner.oracle)
+            attempts += scanned.attempts
             # The reasons of groups that did find a flavor count too. Kueue takes resources by name, and a resource that
             # no group declares voids the reasons before it.
             if not missing or max(group.resources) > missing[-1]:
-                reason = max(reason, found.no_fit_reason)
-            if found.choices:
-                choices.update(found.choices)
+                reason = max(reason, scanned.no_fit_reason)
+            if scanned.choices:
+                choices.update(scanned.choices)
             else:
                 refused = True
         self._refused, self._reason = refused, reason
@@ -214,19 +214,19 @@ class _Run:
         if missing:
             problems = tuple(f"cluster queue {self._incoming.queue.name} has no quota on {name}" for name in missing)
         for index, pod_set, own in zip(together.members, pod_sets, asked, strict=True):
-            given: Mapping[ResourceName, FlavorChoice] = (
+            own_choices: Mapping[ResourceName, FlavorChoice] = (
                 choices if len(asked) == 1 else _share(choices, own, together.on_nodes)
             )
             if len(asked) > 1 and self._assigner.own_places and index in self._plan.asking:
-                given = _beside(choices, given, together.on_nodes)
+                own_choices = _beside(choices, own_choices, together.on_nodes)
             self._chosen[index] = PodSetChoice(
                 name=pod_set.name,
                 count=pod_set.count,
                 requests=own,
-                choices=_NO_CHOICES if refused else given,
+                choices=_NO_CHOICES if refused else own_choices,
                 attempts=tried,
                 problems=problems,
-                delayed_topology=bool(together.delayed and not together.delayed.isdisjoint(_flavors(given))),
+                delayed_topology=bool(together.delayed and not together.delayed.isdisjoint(_flavors(own_choices))),
                 refused=refused,
             )
         if not refused:

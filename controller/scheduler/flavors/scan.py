@@ -169,14 +169,14 @@ def scan(group: GroupPlan, request: GroupRequest, rules: FungibilityRules, oracl
         if option.problem is not None:
             attempts.append(option.refusal)
             continue
-        attempt, found = _try(option, request, rules, oracle)
+        attempt, option_stands = _try(option, request, rules, oracle)
         attempts.append(attempt)
         if attempt.mode is Mode.NO_FIT:
             continue
         rank = rules.rank(attempt.mode, attempt.borrow)
         stop = rules.good_enough(attempt.mode, attempt.borrow)
         if stop or rank > highest:
-            highest, best, stands = rank, option, found
+            highest, best, stands = rank, option, option_stands
         if stop:
             break
     if best is None:

@@ -52,12 +52,12 @@ def requests(
     workload = incoming.info.workload
     specs, bounds = workload.spec.pod_sets, bounds_of(workload)
     overruns = cluster.placement.overruns(workload)
-    found = []
+    placements = []
     for index, choice in enumerate(chosen):
         for flavor in _flavors(choice, index, plan.on_nodes):
             if not choice.delayed_topology:
                 previous = _previous(incoming, choice.name)
-                found.append(
+                placements.append(
                     PlacementRequest(
                         pod_set=beside_its_own(cluster, workload, specs[index]),
                         asked=plan.topology_requests[index],
@@ -73,7 +73,7 @@ def requests(
                         spot=plan.spot,
                     )
                 )
-    return found
+    return placements
 
 
 def place(
@@ -111,11 +111,11 @@ def _with_coming(
     answer = cluster.placement.place_coming(wanted)
     if not isinstance(answer, Placed):
         return None
-    found = {name: usage for name, usage in answer.topologies.items() if usage.domains}
-    if not any(map(coming_pods, found.values())):
-        return with_topologies(chosen, found)
+    coming = {name: usage for name, usage in answer.topologies.items() if usage.domains}
+    if not any(map(coming_pods, coming.values())):
+        return with_topologies(chosen, coming)
     return [
-        _replace(each, coming=found[each.name], delayed_topology=True) if each.name in found else each
+        _replace(each, coming=coming[each.name], delayed_topology=True) if each.name in coming else each
         for each in chosen
     ]
 

@@ -167,12 +167,12 @@ class Nominator:
         with self._cluster.trial():
             for target in targets:
                 self._cluster.release(target.holder)
-            found = self._cluster.placement.place(
+            placed = self._cluster.placement.place(
                 needed_capacity(self._cluster, incoming, assignment).places, on_empty=False
             )
-        if isinstance(found, PlacementNoFit):
+        if isinstance(placed, PlacementNoFit):
             return assignment, targets
-        sets = tuple(with_topologies(assignment.pod_sets, found.topologies))
+        sets = tuple(with_topologies(assignment.pod_sets, placed.topologies))
         return msgspec.structs.replace(assignment, pod_sets=sets), targets
 
     def _assign(
@@ -255,14 +255,14 @@ def nominate_beside_reservations(
         if not _could_stay_within_own_quota(entry.incoming, cluster):
             return True
     bookmark, entry.pending.bookmark = entry.pending.bookmark, bookmark
-    found = (entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail)
+    nominated = (entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail)
     with cluster.trial():
         charges.lift(*own)
         charges.lift_quota(*others)
         nominator.nominate(entry, now_s)
     entry.ignores_reservations = _within_own_quota(entry.assignment)
     if not entry.ignores_reservations:
-        entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail = found
+        entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail = nominated
         entry.pending.bookmark = bookmark
     return True
 

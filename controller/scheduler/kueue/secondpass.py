@@ -88,16 +88,16 @@ def place_again(entry: Entry, cluster: Cluster) -> None:
     holder = entry.holder
     if holder is None:
         raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
-    found = cluster.placement.place(placement_requests(holder, cluster), on_empty=False)
-    if isinstance(found, Placed):
-        entry.places, entry.moved = found.topologies, found.moved
+    placed = cluster.placement.place(placement_requests(holder, cluster), on_empty=False)
+    if isinstance(placed, Placed):
+        entry.places, entry.moved = placed.topologies, placed.moved
         entry.decide(Rule.PLACED)
         return
     gives_up = holder.info.workload.status.unhealthy_nodes and cluster.config.gates.on(
         "TASFailedNodeReplacementFailFast"
     )
     rule = Rule.NODE_LOST if gives_up else Rule.NOT_PLACED
-    entry.decide(rule, f"pod set {found.pod_set}: {found.problem}")
+    entry.decide(rule, f"pod set {placed.pod_set}: {placed.problem}")
 
 
 def with_places(admission: Admission, places: Mapping[str, TopologyUsage], gates: FeatureGates) -> Admission:
@@ -139,14 +139,14 @@ def placement_requests(holder: Holder, cluster: Cluster) -> list[PlacementReques
     pinned = gates.on("SkipReassignmentForPodOwnedWorkloads") and stays(workload)
     sets, bounds = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}, bounds_of(workload)
     spot = spot_rule_of(cluster, holder)
-    found = []
+    placements = []
     for held in holder.info.pod_sets:
         flavor = _on_nodes(held, cluster)
         concerned = held.name in outstanding if lost is None else _runs_on(held.topology, lost)
         if not concerned or held.name not in sets or flavor is None:
             continue
         pod_set = where_it_was(cluster, holder, bounds.get(held.name, ()), updated(sets[held.name], workload))
-        found.append(
+        placements.append(
             PlacementRequest(
                 pod_set=pod_set,
                 asked=topology_request(pod_set),
@@ -164,7 +164,7 @@ def placement_requests(holder: Holder, cluster: Cluster) -> list[PlacementReques
                 spot=spot,
             )
         )
-    return found
+    return placements
 
 
 def _partners(held: PodSetRequests, holder: Holder, sets: Mapping[str, PodSet], lost: str) -> tuple[Domain, ...]:

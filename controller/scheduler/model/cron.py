@@ -68,12 +68,12 @@ class Window(msgspec.Struct, frozen=True):
 def _first(text: str, from_s: float, zone: tzinfo, *, reverse: bool) -> float:
     """The next time of a schedule, or the last one before. One answer takes 0.1 ms, and is asked for more than once."""
     try:
-        found = next(islice(CronSim(text, datetime.fromtimestamp(from_s, zone), reverse), 1), None)
+        moment = next(islice(CronSim(text, datetime.fromtimestamp(from_s, zone), reverse), 1), None)
     except (CronSimError, OverflowError, OSError, ValueError):
         raise CronError from None
-    if found is None:
+    if moment is None:
         raise CronError
-    return found.timestamp()
+    return moment.timestamp()
 
 
 def cron(text: str) -> Cron:

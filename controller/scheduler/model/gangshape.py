@@ -80,11 +80,11 @@ def written(shape: GangShape) -> str:
 
 def gang_shape(annotations: dict[str, str]) -> GangShape | None:
     """The gang's shape; None for a workload without the annotation. Raises GangShapeError."""
-    found = annotations.get(GANG)
-    if found is None:
+    annotation = annotations.get(GANG)
+    if annotation is None:
         return None
     try:
-        shape = msgspec.json.decode(found, type=GangShape)
+        shape = msgspec.json.decode(annotation, type=GangShape)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise GangShapeError(f"{_WHERE}: expected what the controller wrote, found {error}") from None
     for problem in _problems(shape):

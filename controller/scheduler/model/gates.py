@@ -99,11 +99,11 @@ class FeatureGates:
     """An immutable set of gates: ``overrides`` on top of the defaults."""
 
     def __init__(self, overrides: Mapping[str, bool] | None = None) -> None:
-        given = overrides or {}
-        unknown = sorted(given.keys() - DEFAULTS.keys())
+        switched = overrides or {}
+        unknown = sorted(switched.keys() - DEFAULTS.keys())
         if unknown:
             raise UnknownGateError(f"featureGates.{unknown[0]}: no such gate")
-        self._values = {**DEFAULTS, **given}
+        self._values = {**DEFAULTS, **switched}
 
     def on(self, gate: str) -> bool:
         try:

@@ -51,7 +51,7 @@ class Piece(NamedTuple):
 
 def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
     """The parts that must each lie on one GPU, in the kubelet's order."""
-    found: list[Part] = []
+    parts: list[Part] = []
     handed_on, at = 0, 0
     init = [(init_container, init_container.restart_policy != "Always") for init_container in spec.init_containers]
     for container, ends in (*init, *((each, False) for each in spec.containers)):
@@ -59,13 +59,13 @@ def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
         if not size:
             continue
         if handed_on:
-            known = found[at]
-            found[at] = Part(known.size + max(0, size - handed_on), gcd(known.step, size))
+            known = parts[at]
+            parts[at] = Part(known.size + max(0, size - handed_on), gcd(known.step, size))
         else:
-            at = len(found)
-            found.append(Part(size, size))
+            at = len(parts)
+            parts.append(Part(size, size))
         handed_on = max(handed_on, size) if ends else max(0, handed_on - size)
-    return tuple(found)
+    return tuple(parts)
 
 
 def asks(container: Container, resource: str) -> int:
@@ -121,13 +121,13 @@ def _on_several(pieces: Sequence[Piece], free: Sequence[int], part: Part, joined
     def rank(at: int) -> tuple[int, int]:
         return (-free[at] if pieces[at].spread else free[at], at)
 
-    found: list[list[int]] = []
+    places_of_each: list[list[int]] = []
     for places in fitting.values():
         sets = combinations(sorted(places, key=rank), part.gpus)
         tried = islice(sets, _STEPS if joined is not None else 1)
         first = next((each for each in tried if joined is None or joined(_mask(pieces, each))), None)
-        found += [] if first is None else [list(first)]
-    best = min(found, key=lambda places: [rank(at) for at in reversed(places)], default=[])
+        places_of_each += [] if first is None else [list(first)]
+    best = min(places_of_each, key=lambda places: [rank(at) for at in reversed(places)], default=[])
     return [part.size * (at in best) for at in range(len(pieces))] if best else []
 
 
@@ -184,11 +184,11 @@ class _Packing:
 
     def _fitting(self, part: Part, mask: int) -> list[int]:
         left, joined = self.left, self._joined
-        found = [
+        fitting = [
             at
             for at, piece in enumerate(self._pieces)
             if left[at] >= part.size
             and not part.step % piece.granularity
             and (joined is None or joined(mask | 1 << piece.gpu))
         ]
-        return sorted(found, key=lambda at: (-left[at] if self._pieces[at].spread else left[at], at))
+        return sorted(fitting, key=lambda at: (-left[at] if self._pieces[at].spread else left[at], at))

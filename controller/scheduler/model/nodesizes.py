@@ -18,11 +18,11 @@ def whole(node: Node) -> dict[ResourceName, Amount]:
     """What a node has. Of devices its capacity: one that is out of service returns, and ``allocatable`` leaves it out.
     Of cpu and memory ``allocatable``: what the system keeps for itself is never given.
     """
-    found = amounts(node.status.allocatable)
+    resources = amounts(node.status.allocatable)
     for name, amount in amounts(node.status.capacity).items():
         if name not in _KEPT_OF:
-            found[name] = max(found.get(name, 0), amount)
-    return found
+            resources[name] = max(resources.get(name, 0), amount)
+    return resources
 
 
 def too_large(pod: Mapping[ResourceName, Amount], nodes: Iterable[Node]) -> dict[ResourceName, Amount] | None:

@@ -208,13 +208,13 @@ def _taints(given: Any) -> Iterator[Taint]:
         return
     if not isinstance(given, list) or len(given) > _MOST_ENTRIES:
         raise _FieldError(f"taints: found {_quoted(given)}, expected a list of {{key, value, effect}}")
-    for at, each in enumerate(given):
-        if not isinstance(each, dict) or not {*each} <= {"key", "value", "effect"}:
-            raise _FieldError(f"taints[{at}]: found {_quoted(each)}, expected {{key, value, effect}}")
-        key, value, effect = each.get("key"), each.get("value", ""), each.get("effect")
+    for at, entry in enumerate(given):
+        if not isinstance(entry, dict) or not {*entry} <= {"key", "value", "effect"}:
+            raise _FieldError(f"taints[{at}]: found {_quoted(entry)}, expected {{key, value, effect}}")
+        key, value, effect = entry.get("key"), entry.get("value", ""), entry.get("effect")
         if not isinstance(key, str) or not _matches(_KEY, key) or not _matches(_LABEL, value) or effect not in _EFFECTS:
             raise _FieldError(
-                f"taints[{at}]: found {_quoted(each)}, expected a key, a value and one of {', '.join(_EFFECTS)}"
+                f"taints[{at}]: found {_quoted(entry)}, expected a key, a value and one of {', '.join(_EFFECTS)}"
             )
         yield Taint(key=key, value=value, effect=effect)
 

@@ -125,11 +125,11 @@ def defaulted(
     overhead = spec.overhead
     if not overhead and spec.runtime_class_name is not None:
         overhead = overheads.get(spec.runtime_class_name, {})
-    found, resources = with_containers(container_limits), spec.resources
+    spec_of_pod, resources = with_containers(container_limits), spec.resources
     if resources is not None:
-        summed = with_containers(_NO_RANGE) if limits_first else found
+        summed = with_containers(_NO_RANGE) if limits_first else spec_of_pod
         resources = filled(_summed(resources, container_requests(summed)), pod_limits)
-    return msgspec.structs.replace(found, resources=resources, overhead=overhead)
+    return msgspec.structs.replace(spec_of_pod, resources=resources, overhead=overhead)
 
 
 def _summed(given: ResourceRequirements, containers: Nanos) -> ResourceRequirements:
@@ -137,12 +137,12 @@ def _summed(given: ResourceRequirements, containers: Nanos) -> ResourceRequireme
     the request. A limit of huge pages becomes their request, whatever the containers request. Source: KEP 2837,
     ``defaultPodRequests``.
     """
-    told = {
+    summed = {
         name: Quantity(containers[ResourceName(name)])
         for name in given.limits
         if name in _POD_LEVEL and ResourceName(name) in containers
     }
-    return msgspec.structs.replace(given, requests={**told, **given.requests}) if told else given
+    return msgspec.structs.replace(given, requests={**summed, **given.requests}) if summed else given
 
 
 BELOW_CONTAINERS = "requests must reach what the containers request together"

@@ -209,14 +209,14 @@ def _admitted(workload: Workload, admission: Admission, gates: FeatureGates) -> 
 def _topology(
     workload: Workload, pod_set: PodSet | None, assignment: PodSetAssignment, gates: FeatureGates
 ) -> TopologyUsage | None:
-    given = assignment.topology_assignment
-    if given is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
+    encoded = assignment.topology_assignment
+    if encoded is None or pod_set is None or not gates.on("TopologyAwareScheduling"):
         return None
     single_pod = one_pod(pod_set.template.spec)
     asked = devices_of(pod_set.template, single_pod)
     claims = claim_names(workload.metadata.namespace, pod_set.template)
     return TopologyUsage(
-        levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked, claims=claims
+        levels=encoded.levels, domains=tuple(decode(encoded)), single_pod=single_pod, devices=asked, claims=claims
     )
 
 

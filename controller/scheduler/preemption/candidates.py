@@ -98,15 +98,15 @@ class VictimSearch(msgspec.Struct, frozen=True, gc=False):
 
     def told(self, rank: Rank) -> list[list[Told]]:
         """The holders of the rank that tell of their checkpoints, sorted, a list for each usage."""
-        found = self._told.get(id(rank))
-        if found is None:
+        lists = self._told.get(id(rank))
+        if lists is None:
             by_usage: dict[object, list[Told]] = {}
             for kind, entries in rank.kinds.items():
                 if kind.alone is not None:
                     some = by_usage.setdefault(kind.usage, [])
                     some += (Told(self.order(rank, kind, entry), kind, entry) for entry in entries)
-            found = self._told[id(rank)] = [sorted(some) for some in by_usage.values()]
-        return found
+            lists = self._told[id(rank)] = [sorted(some) for some in by_usage.values()]
+        return lists
 
     def has_candidates(self, queue: QueueState, limits: CandidateLimits) -> bool:
         """Whether the queue has a holder within the limits."""
@@ -233,11 +233,11 @@ class _ToldCursor(_Cursor):
         self._left = iter(told)
 
     def next(self) -> RankEntry | None:
-        found = next(self._left, None)
-        if found is None:
+        candidate = next(self._left, None)
+        if candidate is None:
             return None
-        self.kind = found.kind
-        return found.entry
+        self.kind = candidate.kind
+        return candidate.entry
 
     def after(self, order: Order) -> None:
         self._left = iter([each for each in self._told if each.order > order])

@@ -98,12 +98,16 @@ class CheckpointWaits:
         if not wait_s or until_s <= now_s or holder.evicted:
             return None
         max_grace_s = self._cluster.config.extensions.max_grace_s
-        started_s, given = started_at_s(holder), checkpoints_held(holder, max_grace_s)
-        if given is None or started_s is None or not given.interval_s or given.grace_s is not None:
+        started_s, checkpoints = started_at_s(holder), checkpoints_held(holder, max_grace_s)
+        if checkpoints is None or started_s is None or not checkpoints.interval_s or checkpoints.grace_s is not None:
             return None
-        tells = given.last_s is not None and started_s <= given.last_s <= now_s
-        last_s = given.last_s if given.last_s is not None and tells else now_s - lost_s(given, started_s, now_s)
-        due_s = last_s + given.interval_s
+        tells = checkpoints.last_s is not None and started_s <= checkpoints.last_s <= now_s
+        last_s = (
+            checkpoints.last_s
+            if checkpoints.last_s is not None and tells
+            else now_s - lost_s(checkpoints, started_s, now_s)
+        )
+        due_s = last_s + checkpoints.interval_s
         if not since_s <= due_s <= until_s or due_s - since_s > since_s - last_s:
             return None
         if not tells:

@@ -98,7 +98,7 @@ class EvictionHistory:
         """The workloads that may not be evicted for the incoming workload now."""
         if not self._size:
             return frozenset((incoming.key,))
-        found = {
+        evicted = {
             victim
             for victim, stamp in self._evicted.get(incoming.key, {}).items()
             if self._valid(stamp, whole_tree=True)
@@ -110,7 +110,7 @@ class EvictionHistory:
                 if preemptor not in seen and self._valid(stamp):
                     seen.add(preemptor)
                     ahead.append(preemptor)
-        return frozenset(found | seen)
+        return frozenset(evicted | seen)
 
     def _stamp(self, preemptor: ClusterQueueName, victim: ClusterQueueName) -> _Stamp | None:
         nodes = [self._cluster.quota.cluster_queues.get(name) for name in (preemptor, victim)]

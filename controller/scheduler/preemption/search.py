@@ -78,12 +78,12 @@ class Preemption:
         needed = needed_capacity(self._cluster, incoming, assignment)
         if self._newest is None or not frs:
             return self.targets_in(incoming, frs, needed, now_s)
-        found = self._least_lost(self._search(incoming, frs, now_s), needed, self._newest)
-        again_s = self._waits.hold(incoming.key, incoming.queue.name, found, now_s) if found else None
+        victims = self._least_lost(self._search(incoming, frs, now_s), needed, self._newest)
+        again_s = self._waits.hold(incoming.key, incoming.queue.name, victims, now_s) if victims else None
         if again_s is not None:
             self._due[incoming.queue.name] = min(again_s, self._due.get(incoming.queue.name, math.inf))
             return ()
-        return tuple(target._replace(price=self._price(target, now_s)) for target in found)
+        return tuple(target._replace(price=self._price(target, now_s)) for target in victims)
 
     def spared(
         self, incoming: Incoming, assignment: Assignment, targets: Sequence[Target], now_s: float
@@ -118,25 +118,25 @@ class Preemption:
         rank is lower, and among these the one that loses less.
         """
         rules = self._rules(search, needed)
-        found = self._found(search, rules)
-        if found:
-            found = rules.cheapest(found)
-            if rules.is_first(found):
-                return found
+        victims = self._found(search, rules)
+        if victims:
+            victims = rules.cheapest(victims)
+            if rules.is_first(victims):
+                return victims
         kueues = self._rules(msgspec.structs.replace(search, index=newest, _told={}), needed).targets()
-        if kueues and (not found or _cost(rules, search, kueues) < _cost(rules, search, found)):
+        if kueues and (not victims or _cost(rules, search, kueues) < _cost(rules, search, victims)):
             return kueues
-        return found
+        return victims
 
     def waits(self, incoming: Incoming, now_s: float) -> str:
         """Why a workload has no victims though there are some: checkpoints of them are due. Empty where that is not the
         reason.
         """
-        found = self._waits.of(incoming.key, now_s) if self._waits else None
-        if found is None:
+        wait = self._waits.of(incoming.key, now_s) if self._waits else None
+        if wait is None:
             return ""
-        told = second if found.until_s - found.since_s <= _FEW_MINUTES_S else moment
-        return pending.checkpoint_due(found.victims, told(found.until_s))
+        told = second if wait.until_s - wait.since_s <= _FEW_MINUTES_S else moment
+        return pending.checkpoint_due(wait.victims, told(wait.until_s))
 
     def checkpoint_waits(self, now_s: float) -> dict[WorkloadKey, CheckpointWait]:
         """The preemptors that wait for checkpoints of their victims now, and how long each does."""

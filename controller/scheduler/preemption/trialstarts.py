@@ -60,7 +60,7 @@ def assigned_without(
     """The assignment that each workload gets in its turn once the others have gone; None where one of them does not fit
     then.
     """
-    found: dict[WorkloadKey, Assignment] = {}
+    assignments: dict[WorkloadKey, Assignment] = {}
     with cluster.trial():
         for holder in gone:
             cluster.release(holder)
@@ -69,8 +69,8 @@ def assigned_without(
             if assignment.mode is not Mode.FIT:
                 return None
             charge_assignment(cluster, incoming, assignment)
-            found[incoming.key] = assignment
-    return found
+            assignments[incoming.key] = assignment
+    return assignments
 
 
 def moved_to(holder: Holder, assignment: Assignment, now_s: float, max_grace_s: float) -> Move:

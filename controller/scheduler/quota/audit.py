@@ -16,32 +16,32 @@ class QuotaDriftError(RuntimeError):
 def drift(queues: Mapping[ClusterQueueName, QuotaNode], cohorts: Mapping[CohortName, QuotaNode]) -> list[str]:
     """One sentence for each number or link that is wrong; empty when all are right."""
     nodes = [*queues.values(), *cohorts.values()]
-    found = [problem for node in nodes for problem in _links(node, cohorts)]
+    problems = [problem for node in nodes for problem in _links(node, cohorts)]
     for root in nodes:
         if root.parent is None:
-            found += _subtree(root, {})
-    return found
+            problems += _subtree(root, {})
+    return problems
 
 
 def _links(node: QuotaNode, cohorts: Mapping[CohortName, QuotaNode]) -> list[str]:
-    found = []
-    said = None if node.spec is None else node.spec.parent
+    problems = []
+    parent = None if node.spec is None else node.spec.parent
     holds = None if node.parent is None else node.parent.name
     if node.broken:
-        if node.parent is not None or said is None or cohorts[said].root() is not node:
-            found.append(f"{node}: marked as the root of a circle, but is none")
-    elif said != holds:
-        found.append(f"{node}: hangs below {holds}, its object says {said}")
+        if node.parent is not None or parent is None or cohorts[parent].root() is not node:
+            problems.append(f"{node}: marked as the root of a circle, but is none")
+    elif parent != holds:
+        problems.append(f"{node}: hangs below {holds}, its object says {parent}")
     children = [*node.queues.values(), *node.cohorts.values()]
     if any(child.parent is not node for child in children):
-        found.append(f"{node}: has a child that hangs elsewhere")
+        problems.append(f"{node}: has a child that hangs elsewhere")
     if node.height != max((child.height + 1 for child in children), default=0):
-        found.append(f"{node}: height {node.height}")
+        problems.append(f"{node}: height {node.height}")
     if [*node.measured()] != [(fr, node.cells.get(fr)) for fr in _declared(node)]:
-        found.append(f"{node}: shares are measured on {node.measured()}")
+        problems.append(f"{node}: shares are measured on {node.measured()}")
     if node.spec is None and not children:
-        found.append(f"{node}: nothing names it")
-    return found
+        problems.append(f"{node}: nothing names it")
+    return problems
 
 
 def _declared(node: QuotaNode) -> frozenset[FlavorResource]:
@@ -56,11 +56,11 @@ def _borrowers(node: QuotaNode, fr: FlavorResource) -> int:
 
 def _subtree(node: QuotaNode, sums: dict[FlavorResource, tuple[Amount, Amount]]) -> list[str]:
     """Check a subtree and leave in ``sums`` its quota and usage for each flavor-resource, as its parent counts them."""
-    found: list[str] = []
+    problems: list[str] = []
     below: dict[FlavorResource, list[tuple[Amount, Amount]]] = {}
     for child in (*node.queues.values(), *node.cohorts.values()):
         theirs: dict[FlavorResource, tuple[Amount, Amount]] = {}
-        found += _subtree(child, theirs)
+        problems += _subtree(child, theirs)
         for fr, pair in theirs.items():
             below.setdefault(fr, []).append(pair)
     quotas = {} if node.spec is None else node.spec.quotas
@@ -73,15 +73,15 @@ def _subtree(node: QuotaNode, sums: dict[FlavorResource, tuple[Amount, Amount]])
         local = 0 if lending is None else max(0, total - lending)
         cell = node.cells.get(fr)
         if cell is None:
-            found.append(f"{node}: knows nothing of {fr}")
+            problems.append(f"{node}: knows nothing of {fr}")
         elif (cell.subtree_quota, cell.local_quota, cell.usage) != (total, local, used) or used < 0:
             sums_kept = (cell.subtree_quota, cell.local_quota, cell.usage)
-            found.append(
+            problems.append(
                 f"{node}: {fr}: quota, local quota, usage are kept as {sums_kept}, should be {(total, local, used)}"
             )
         elif cell.borrowers != _borrowers(node, fr):
-            found.append(f"{node}: {fr}: {cell.borrowers} children are kept to borrow, {_borrowers(node, fr)} do")
+            problems.append(f"{node}: {fr}: {cell.borrowers} children are kept to borrow, {_borrowers(node, fr)} do")
         elif cell.parent is not (None if node.parent is None else node.parent.cells.get(fr)):
-            found.append(f"{node}: {fr}: linked to another cell than its parent's")
+            problems.append(f"{node}: {fr}: linked to another cell than its parent's")
         sums[fr] = (total - local, max(0, used - local))
-    return found
+    return problems

@@ -66,16 +66,16 @@ def calendar_of(owner: ClusterQueue | Cohort) -> Calendar:
 
 
 def _read(text: str, owner: ClusterQueue | Cohort) -> Calendar:
-    found = _list(text)
-    if isinstance(found, str):
-        return Calendar(problems=(f"{QUOTA_CALENDAR}: {found}",))
+    listed = _list(text)
+    if isinstance(listed, str):
+        return Calendar(problems=(f"{QUOTA_CALENDAR}: {listed}",))
     entries, problems = list[CalendarEntry](), list[str]()
     again = repeated_keys(text)
-    for number, given in enumerate(found, 1):
+    for number, entry in enumerate(listed, 1):
         try:
-            entries.append(_entry(number, given, owner, again.get(number - 1)))
+            entries.append(_entry(number, entry, owner, again.get(number - 1)))
         except _EntryError as wrong:
-            problems.append(f"{QUOTA_CALENDAR}: entry {number}, {_quoted(given)}: {wrong}")
+            problems.append(f"{QUOTA_CALENDAR}: entry {number}, {_quoted(entry)}: {wrong}")
     return Calendar(tuple(entries), tuple(problems))
 
 
@@ -151,14 +151,14 @@ def _limits(given: Mapping[str, Any], key: str, owner: ClusterQueue | Cohort) ->
     if not isinstance(flavors, dict) or not all(isinstance(each, dict) for each in flavors.values()):
         raise _EntryError(f"{key}: found {_quoted(flavors)}, expected {{FLAVOR: {{RESOURCE: quantity}}}}")
     known = set(_nominal(owner))
-    found: dict[FlavorResource, Quantity] = {}
+    quotas: dict[FlavorResource, Quantity] = {}
     for flavor, resources in flavors.items():
         for resource, amount in resources.items():
             fr = FlavorResource(FlavorName(str(flavor)), ResourceName(str(resource)))
             if fr not in known:
                 raise _EntryError(f"{key}: found {_quoted(f'{flavor}/{resource}')}, expected {_one_of(known)}")
-            found[fr] = _quantity(amount, fr.resource, f"{key}: {flavor}/{resource}")
-    return found
+            quotas[fr] = _quantity(amount, fr.resource, f"{key}: {flavor}/{resource}")
+    return quotas
 
 
 def _quantity(given: Any, resource: ResourceName, where: str) -> Quantity:

@@ -49,14 +49,14 @@ class Calendars:
 
     def due(self, now_s: float) -> list[Owner]:
         """The objects whose quotas may have changed since they were taken in, as they are to be taken in again."""
-        found = dict[_OwnerKey, Owner]()
+        owners = dict[_OwnerKey, Owner]()
         while self._due and self._due[0][0] <= now_s:
             at_s, key = heapq.heappop(self._due)
             kept = self._kept.get(key)
             if kept is not None and kept.changes_s == at_s:
                 self._kept[key] = kept._replace(changes_s=None)
-                found[key] = kept.given
-        return list(found.values())
+                owners[key] = kept.given
+        return list(owners.values())
 
     def next_due_s(self) -> float | None:
         """The next time at which a window begins or ends."""

@@ -99,11 +99,13 @@ class Capacity:
         kept = {
             flavor: {name: amount for name, amount in found.items() if amount} for flavor, found in self._sums.items()
         }
-        found = {flavor: {name: amount for name, amount in made.items() if amount} for flavor, made in sums.items()}
+        recomputed = {
+            flavor: {name: amount for name, amount in made.items() if amount} for flavor, made in sums.items()
+        }
         if {key: amount for key, amount in kept.items() if amount} != {
-            key: amount for key, amount in found.items() if amount
+            key: amount for key, amount in recomputed.items() if amount
         }:
-            raise AssertionError(f"capacity kept {kept}, nodes offer {found}")
+            raise AssertionError(f"capacity kept {kept}, nodes offer {recomputed}")
 
     def _recount(self) -> None:
         for node in tuple(self._nodes.values()):

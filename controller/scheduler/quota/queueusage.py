@@ -62,7 +62,7 @@ def shown(state: QueueState, totals: Mapping[FlavorResource, Amount]) -> tuple[F
     """The totals in the order of ``resourceGroups``; what no group names any more is not shown. A queue without a
     cohort never borrows.
     """
-    spec, found = state.node.spec, []
+    spec, shown_groups = state.node.spec, []
     for group in state.groups:
         for flavor in group.flavors:
             resources = []
@@ -74,5 +74,5 @@ def shown(state: QueueState, totals: Mapping[FlavorResource, Amount]) -> tuple[F
                 borrowed = max(0, total - quota.nominal) if borrows and quota is not None else 0
                 total_, borrowed_ = quantity_of(resource, total), quantity_of(resource, borrowed)
                 resources.append(ResourceUsage(name=resource, total=total_, borrowed=borrowed_))
-            found.append(FlavorUsage(name=flavor, resources=tuple(resources)))
-    return tuple(found)
+            shown_groups.append(FlavorUsage(name=flavor, resources=tuple(resources)))
+    return tuple(shown_groups)

@@ -115,13 +115,13 @@ class QuotaTree:
         """Give the node its new spec and place. None leaves a Cohort implicit and a ClusterQueue without quotas and
         parent.
         """
-        said, says = node.spec or _NOTHING, spec or _NOTHING
+        before, says = node.spec or _NOTHING, spec or _NOTHING
         old_parent, old_root = node.parent, node.root()
-        moves = said.parent != says.parent or (node.is_queue and spec is None)
+        moves = before.parent != says.parent or (node.is_queue and spec is None)
         if moves:
             self._leave(node)
         node.spec = spec
-        self._configure(node, said, says)
+        self._configure(node, before, says)
         if moves:
             self._join(node)
             if old_root is not node and old_root.broken:

@@ -36,16 +36,16 @@ def cluster_queue_spec(cluster_queue: ClusterQueue) -> QuotaNodeSpec:
     still hold one.
     """
     spec = cluster_queue.spec
-    said = _spec(spec.cohort_name, spec.resource_groups, spec.fair_sharing)
+    own = _spec(spec.cohort_name, spec.resource_groups, spec.fair_sharing)
     covered = {
         FlavorResource(FlavorName(flavor.name), ResourceName(name)): NO_QUOTA
         for group in spec.resource_groups
         for flavor in group.flavors
         for name in group.covered_resources
     }
-    if covered.keys() <= said.quotas.keys():
-        return said
-    return msgspec.structs.replace(said, quotas={**covered, **said.quotas})
+    if covered.keys() <= own.quotas.keys():
+        return own
+    return msgspec.structs.replace(own, quotas={**covered, **own.quotas})
 
 
 def cohort_spec(cohort: Cohort) -> QuotaNodeSpec:

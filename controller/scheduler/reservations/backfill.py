@@ -255,11 +255,11 @@ class Backfill:
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            found = self._fit_without(incoming, leaving[:middle])
-            if found is None:
+            reservation = self._fit_without(incoming, leaving[:middle])
+            if reservation is None:
                 low = middle
             else:
-                high, fits = middle, found
+                high, fits = middle, reservation
         return BackfillReservation(
             key=incoming.key,
             cluster_queue=incoming.queue.name,
@@ -290,12 +290,12 @@ class Backfill:
 
     def _leaving(self, node: QuotaNode, now_s: float, until_s: float) -> list[tuple[float, Holder]]:
         root, queues = node.root(), self._cluster.queues
-        found = [
+        expected = [
             (end_s, holder)
             for end_s, holder in self._ends.until(until_s, now_s)
             if end_s <= until_s and queues[holder.cluster_queue].node.root() is root
         ]
-        return sorted(found, key=lambda leaving: (leaving[0], leaving[1].key))
+        return sorted(expected, key=lambda leaving: (leaving[0], leaving[1].key))
 
 
 class NoBackfill:

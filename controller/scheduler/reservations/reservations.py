@@ -161,19 +161,19 @@ class Reservations:
 
     def recall(self, entry: Entry) -> bool:
         """Nominate the entry by its remembered nomination, if that still stands. Returns whether it does."""
-        found, pending = self._nominations.get(entry.key), entry.pending
-        if found is None or pending is None or not found.stands(pending):
+        nomination, pending = self._nominations.get(entry.key), entry.pending
+        if nomination is None or pending is None or not nomination.stands(pending):
             return False
-        targets = found.targets_now(self._cluster.holders)
+        targets = nomination.targets_now(self._cluster.holders)
         if targets is None:
             return False
         entry.assignment, entry.targets, entry.ignores_reservations = (
-            found.assignment,
+            nomination.assignment,
             targets,
-            found.ignores_reservations,
+            nomination.ignores_reservations,
         )
-        entry.checked_at = found.checked_at
-        pending.bookmark = found.assignment.bookmark
+        entry.checked_at = nomination.checked_at
+        pending.bookmark = nomination.assignment.bookmark
         return True
 
     def charge(self) -> ReservationCharges:

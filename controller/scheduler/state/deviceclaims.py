@@ -116,12 +116,12 @@ class DeviceClaims:
 
     def _unplaced(self, workload: Workload) -> Mapping[_Named, str]:
         """Claims that do not count where pods are placed, for pod sets whose pods must be placed."""
-        found: dict[_Named, str] = {}
+        unplaced: dict[_Named, str] = {}
         for pod_set in workload.spec.pod_sets if self.book.rules.placed else ():
             names = claim_names(workload.metadata.namespace, pod_set.template)
             if names is not None and topology_request(pod_set).placed:
-                found |= self._cluster.placement.uncounted_claims(names)
-        return found
+                unplaced |= self._cluster.placement.uncounted_claims(names)
+        return unplaced
 
     def claim_changed(self, claim: ClaimKey) -> None:
         """Note that the claim itself is new, changed or gone."""

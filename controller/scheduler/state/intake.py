@@ -135,11 +135,11 @@ class Shapes:
             common = self._known[place] = _common(workload, filled, place[0], priority, config, claims)
         # Pod sets that the watch's reader has shared already are not replaced again.
         is_shared = workload.spec.pod_sets is common.given
-        given = workload if is_shared else self._compact(workload, common.given, common.given_specs)
+        compacted = workload if is_shared else self._compact(workload, common.given, common.given_specs)
         info = WorkloadInfo(
-            workload=given
+            workload=compacted
             if common.filled is common.given
-            else msgspec.structs.replace(given, spec=_spec(workload.spec, common.filled, common.filled_specs)),
+            else msgspec.structs.replace(compacted, spec=_spec(workload.spec, common.filled, common.filled_specs)),
             cluster_queue=_NOWHERE,
             pod_sets=common.requests,
             key=key,
@@ -154,7 +154,7 @@ class Shapes:
             if config.extensions.backfill is BackfillPolicy.NONE and not config.extensions.leaving_nodes
             else timed(common.shape, runtime_s(workload)),
         )
-        return pending, given
+        return pending, compacted
 
     def _shape(self, workload: Workload, priority: int, claims: WorkloadClaims | None) -> str:
         """``shape_of``, looked up by its inputs where that is quicker."""

@@ -97,11 +97,11 @@ def _on_all(cluster: Cluster, pod_set: PodSet, pod: _Amounts, flavors: tuple[Fla
         flavor = cluster.flavors.get(name)
         if flavor is not None and cluster.config.extensions.coming_nodes and _comes(flavor, pod):
             return None
-        found = cluster.placement.too_large(pod, flavor.spec) if flavor is not None else None
-        if found is None:
+        beyond = cluster.placement.too_large(pod, flavor.spec) if flavor is not None else None
+        if beyond is None:
             return None
-        joint = joint or not found
-        for resource, amount in found.items():
+        joint = joint or not beyond
+        for resource, amount in beyond.items():
             most[resource] = max(most.get(resource, 0), amount)
     if not flavors:
         return None

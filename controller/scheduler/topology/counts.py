@@ -156,12 +156,12 @@ class Counts:
         """
         tree = self.tree
         used = tree.assumed if self.shape.empty else tree.used
-        found: list[tuple[str, PodClaimsRequest]] = []
+        nodes: list[tuple[str, PodClaimsRequest]] = []
         for leaf in tree.at_level[-1]:
             each, claims = tree.served(leaf, self.shape.each, self.shape.claims)
             if claims is not None and self._eligible[leaf] and _fitting(each, tree.free[leaf], used[leaf]):
-                found += ((name, claims) for name in tree.nodes[leaf])
-        return found
+                nodes += ((name, claims) for name in tree.nodes[leaf])
+        return nodes
 
     def full(self) -> int:
         """The number of leaves that are open to these pods and on which none of them fits."""

@@ -64,14 +64,14 @@ def _grow(
         assume(usage, 1)
     try:
         more = msgspec.structs.replace(workers, count=workers.count - before, previous=None)
-        found = finder.find(more, leader, empty=empty, within=_domain(finder, workers, running))
+        grown = finder.find(more, leader, empty=empty, within=_domain(finder, workers, running))
     finally:
         for usage in running:
             assume(usage, -1)
-    if isinstance(found, str):
-        return found
-    whole = merged(finder.tree, old.domains, found.pop(workers.pod_set.name))
-    return [Resized(workers.pod_set.name, whole), *kept, *(Resized(name, usage) for name, usage in found.items())]
+    if isinstance(grown, str):
+        return grown
+    whole = merged(finder.tree, old.domains, grown.pop(workers.pod_set.name))
+    return [Resized(workers.pod_set.name, whole), *kept, *(Resized(name, usage) for name, usage in grown.items())]
 
 
 def _domain(finder: Finder, workers: PlacementRequest, running: list[TopologyUsage]) -> int:

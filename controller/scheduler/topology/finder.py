@@ -97,13 +97,13 @@ class Finder:
         ask = self.ask(workers, leader, empty=empty, within=within)
         if isinstance(ask, str):
             return ask
-        found = self._found(ask)
-        if isinstance(found, DomainNoFit):
-            return shortage_sentence(found, ask, self._counts_of(ask.shape))
-        places = _without([(take.domain, take.pods) for take in found], ask.pods - workers.count)
+        takes = self._found(ask)
+        if isinstance(takes, DomainNoFit):
+            return shortage_sentence(takes, ask, self._counts_of(ask.shape))
+        places = _without([(take.domain, take.pods) for take in takes], ask.pods - workers.count)
         assignments = {workers.pod_set.name: self._usage(workers, places)}
         if leader is not None:
-            led = [(take.domain, 1) for take in found if take.leaders]
+            led = [(take.domain, 1) for take in takes if take.leaders]
             assignments[leader.pod_set.name] = self._usage(leader, led)
         return assignments
 
@@ -252,14 +252,18 @@ class Finder:
         return DomainRequest(shape=shape, pods=pods, level=level, required=required, free=free and not together)
 
     def _filter(self, workers: PlacementRequest) -> Filter:
-        found = filter_of(
+        node_filter = filter_of(
             workers.pod_set.template.spec,
             self.tree.tolerations,
             preferences=self._preferences,
             overruns=workers.overruns,
             spot=workers.spot,
         )
-        return found if self.prefers is None else found._replace(preferred=(*found.preferred, self.prefers))
+        return (
+            node_filter
+            if self.prefers is None
+            else node_filter._replace(preferred=(*node_filter.preferred, self.prefers))
+        )
 
     def _led_filter(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Filter | None:
         """The leader's node rules; None where they equal those of the workers, or do not count, as in Kueue."""

@@ -177,7 +177,7 @@ def joined_by_claims(
             joined.remove(each)
             keys, members = keys | each[0], [*each[1], *members]
         joined.append((keys, members))
-    found: dict[str, PlacementRequest] = {}
+    with_others: dict[str, PlacementRequest] = {}
     following: set[str] = set()
     for keys, members in joined:
         if len(members) > 1:
@@ -185,8 +185,8 @@ def joined_by_claims(
             following |= {request.pod_set.name for request in members[1:]}
             for request in members:
                 within = (*request.within, bound)
-                found[request.pod_set.name] = msgspec.structs.replace(request, within=within)
-    return found, frozenset(following)
+                with_others[request.pod_set.name] = msgspec.structs.replace(request, within=within)
+    return with_others, frozenset(following)
 
 
 def placed_within(

@@ -39,11 +39,11 @@ def spread(tree: Tree, cache: DeviceCache, *, empty: bool) -> Spread | None:
     known = False
     for leaf in tree.at_level[-1] if tree.depth else ():
         for name in tree.nodes[leaf]:
-            found = cache.measured(name, empty=empty)
-            if found is not None:
+            measured = cache.measured(name, empty=empty)
+            if measured is not None:
                 known = True
-                sums[leaf] += found[0]
-                unusable += found[1]
+                sums[leaf] += measured[0]
+                unusable += measured[1]
     if not known:
         return None
     for level in range(tree.depth - 1, 0, -1):

@@ -267,17 +267,17 @@ class Topologies:
         A ResourceClaim gets its devices where the first pod set that has it goes. If the other pod sets of the claim
         do not fit there, all nodes are tried for all of them.
         """
-        found = self._place_bounded(requests, on_empty=on_empty)
-        if isinstance(found, Placed):
-            return found
+        apart = self._place_bounded(requests, on_empty=on_empty)
+        if isinstance(apart, Placed):
+            return apart
         if self.claims is None or any(each.lost is not None or each.previous is not None for each in requests):
-            return found
+            return apart
         joined, following = joined_by_claims(requests, self.claims.open_claims)
-        if not joined or found.pod_set in joined.keys() - following:
-            return found
+        if not joined or apart.pod_set in joined.keys() - following:
+            return apart
         bounded = [joined.get(request.pod_set.name, request) for request in requests]
         together = self._place_bounded(bounded, on_empty=on_empty)
-        return together if isinstance(together, Placed) or found.pod_set in following else found
+        return together if isinstance(together, Placed) or apart.pod_set in following else apart
 
     def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:
         there = self._finders
@@ -313,13 +313,13 @@ class Topologies:
         groups = list(pod_set_groups(requests))
         try:
             for at, group in enumerate(groups):
-                found = self._place(group, on_empty=on_empty)
-                if isinstance(found, PlacementNoFit):
-                    return found
-                for name, whole, new in found:
+                group_usages = self._place(group, on_empty=on_empty)
+                if isinstance(group_usages, PlacementNoFit):
+                    return group_usages
+                for name, whole, new in group_usages:
                     placed[name], moved[name] = whole, new
                 if at < len(groups) - 1:
-                    for _, _, new in found:
+                    for _, _, new in group_usages:
                         owner = GrantOwner(_ASSUMED, str(len(charged)))
                         sums.change(group[0].flavor, new, 1)
                         self.devices.add(new, owner, assumed=True, empty=on_empty)
@@ -451,11 +451,11 @@ class Topologies:
         workers, leader = roles_of(group)
         if leader is not None and not leader.count:
             # The leader has finished: only the workers are placed.
-            found = finder.find(workers, None, empty=on_empty)
-            if isinstance(found, str):
-                return PlacementNoFit(workers.pod_set.name, found, finder.unplaced(workers, None, empty=on_empty))
+            usages = finder.find(workers, None, empty=on_empty)
+            if isinstance(usages, str):
+                return PlacementNoFit(workers.pod_set.name, usages, finder.unplaced(workers, None, empty=on_empty))
             none = TopologyUsage(levels=finder.tree.shown_levels, domains=(), single_pod=leader.single_pod)
-            whole = found[workers.pod_set.name]
+            whole = usages[workers.pod_set.name]
             return [(workers.pod_set.name, whole, whole), (leader.pod_set.name, none, none)]
         kept = workers.grows or self._gates.on("ElasticJobsViaWorkloadSlicesWithTAS")
         if workers.previous is not None and kept:
@@ -467,10 +467,10 @@ class Topologies:
                 return PlacementNoFit(group[0].pod_set.name, resized)
             if resized is not None:
                 return [(placed.name, placed.whole, placed.whole) for placed in resized]
-        found = finder.find(workers, leader, empty=on_empty)
-        if isinstance(found, str):
-            return PlacementNoFit(group[0].pod_set.name, found, finder.unplaced(workers, leader, empty=on_empty))
-        return [(name, usage, usage) for name, usage in found.items()]
+        usages = finder.find(workers, leader, empty=on_empty)
+        if isinstance(usages, str):
+            return PlacementNoFit(group[0].pod_set.name, usages, finder.unplaced(workers, leader, empty=on_empty))
+        return [(name, usage, usage) for name, usage in usages.items()]
 
     def _replace(
         self, finder: Finder, group: list[PlacementRequest]
@@ -501,12 +501,12 @@ class Topologies:
         return made
 
     def _refresh(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
-        found: frozenset[FlavorName] = frozenset()
+        flavors: frozenset[FlavorName] = frozenset()
         for name in nodes:
             facts = self._nodes.refresh(name)
             if facts is not None:
-                found |= self._told(name, facts)
-        return found
+                flavors |= self._told(name, facts)
+        return flavors
 
     def _touch(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
         """Marks nodes whose devices changed. Returns the flavors of these nodes."""

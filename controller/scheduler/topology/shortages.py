@@ -61,15 +61,15 @@ def shortage_sentence(found: DomainNoFit, ask: DomainRequest, counts: Counts) ->
 def _nodes(counts: Counts) -> str:
     """How many nodes are closed to the pods and why, and how many of the open nodes are full."""
     open_, all_ = counts.eligible(), counts.tree.node_count()
-    found = ""
+    sentence = ""
     if open_ < all_:
         reasons = counts.closed().most_common()
         told = [f"{number} {why}" for why, number in reasons[:_REASONS]]
         rest = sum(number for _, number in reasons[_REASONS:])
         why = ", ".join([*told, f"{rest} for other reasons"] if rest else told)
-        found = f"; {pending.closed_nodes(all_ - open_, all_, why)}"
+        sentence = f"; {pending.closed_nodes(all_ - open_, all_, why)}"
     full = counts.full()
-    return found + (f"; {pending.nodes_too_full(full, open_)}" if full else "")
+    return sentence + (f"; {pending.nodes_too_full(full, open_)}" if full else "")
 
 
 def _claims(counts: Counts) -> str:
@@ -82,12 +82,12 @@ def _claims(counts: Counts) -> str:
 
 def _needs(asked: PodDeviceRequest) -> str:
     """What each pod's GPUs must be; empty where any GPUs will do."""
-    found = [_LINKED[asked.link]] if asked.link is not None and not asked.wished else []
+    wanted = [_LINKED[asked.link]] if asked.link is not None and not asked.wished else []
     if asked.product:
-        found.append(f"of product {asked.product}")
+        wanted.append(f"of product {asked.product}")
     if asked.min_memory_mib:
-        found.append(f"with at least {asked.min_memory_mib // 1024} GiB")
-    return f"; a pod's GPUs must be {' and '.join(found)}" if found else ""
+        wanted.append(f"with at least {asked.min_memory_mib // 1024} GiB")
+    return f"; a pod's GPUs must be {' and '.join(wanted)}" if wanted else ""
 
 
 def _parts(asked: PodDeviceRequest | None) -> str:

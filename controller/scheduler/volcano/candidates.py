@@ -45,12 +45,12 @@ class Candidates:
     def _of(self, leaf: QueueName, goes: Callable[[Holder], bool], taken: set[WorkloadKey]) -> list[Holder]:
         """The candidates of one leaf, the best first: the last is the first victim."""
         queue = self._cluster.queues.get(ClusterQueueName(leaf))
-        found = [
+        holders = [
             holder
             for holder in (queue.holders.values() if queue is not None else ())
             if holder.key not in taken and self._may_go(holder) and goes(holder)
         ]
-        return sorted(found, key=lambda holder: (-holder.priority, holder.queued_at_s, holder.uid))
+        return sorted(holders, key=lambda holder: (-holder.priority, holder.queued_at_s, holder.uid))
 
     def _may_go(self, holder: Holder) -> bool:
         if holder.evicted or not is_preemptible(holder.info, holder.priority, self._tree.system):

@@ -118,16 +118,16 @@ class _Volcano:
         return -spec.priority, proportion.order_share(queue, queue.fair_share), spec.created_s, spec.name
 
     def _limits(self, tree: FairTree) -> dict[QueueName, Amounts]:
-        found: dict[QueueName, Amounts] = {}
+        limit_of: dict[QueueName, Amounts] = {}
         for parent, siblings in tree.downwards():
             guaranteed: Amounts = {}
             for name in siblings:
                 guaranteed = added(guaranteed, tree.specs[name].guarantee)
-            total = tree.total if parent is None else found[parent]
+            total = tree.total if parent is None else limit_of[parent]
             for name in siblings:
                 spec = tree.specs[name]
-                found[name] = proportion.real_limit(total, spec.limit, spec.guarantee, guaranteed)
-        return found
+                limit_of[name] = proportion.real_limit(total, spec.limit, spec.guarantee, guaranteed)
+        return limit_of
 
     def full(self, tree: FairTree, leaf: QueueName, need: Amounts) -> tuple[QueueName, ResourceName] | None:
         for queue in tree.path(leaf)[-2::-1]:

@@ -154,19 +154,22 @@ class FairnessSession:
                 preemptible = is_preemptible(holder.info, holder.priority, system)
                 tree.ask(leaf, need)
                 tree.charge(leaf, need, preemptible=preemptible)
-        found: dict[QueueName, list[Job]] = {}
-        for each in pending:
-            if each.at is None:
+        jobs: dict[QueueName, list[Job]] = {}
+        for waiting in pending:
+            if waiting.at is None:
                 continue
-            leaf = QueueName(each.at.name)
-            entry = Entry(each.incoming(self._cluster.queues[each.at.name]), pending=each, mirrored=True)
+            leaf = QueueName(waiting.at.name)
+            entry = Entry(waiting.incoming(self._cluster.queues[waiting.at.name]), pending=waiting, mirrored=True)
             job = Job(
-                entry, leaf, needs(each.info, system), preemptible=is_preemptible(each.info, each.priority, system)
+                entry,
+                leaf,
+                needs(waiting.info, system),
+                preemptible=is_preemptible(waiting.info, waiting.priority, system),
             )
             tree.ask(leaf, job.need)
-            found.setdefault(leaf, []).append(job)
+            jobs.setdefault(leaf, []).append(job)
         self._rules.settle(tree)
-        return found
+        return jobs
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
@@ -295,15 +298,15 @@ class FairnessSession:
 
     def _evicts(self, job: Job, candidates: Candidates, reason: PreemptionReason, first: Sequence[Holder] = ()) -> bool:
         entry = job.entry
-        found = self._solver.solve(
+        solution = self._solver.solve(
             entry.incoming, job.leaf, job.need, candidates, preemptible=job.preemptible, first=first
         )
-        if found is None:
+        if solution is None:
             return False
-        entry.assignment = found.assignment
-        entry.targets = tuple(Target(holder, reason) for holder in found.victims)
+        entry.assignment = solution.assignment
+        entry.targets = tuple(Target(holder, reason) for holder in solution.victims)
         entry.decide(Rule.PREEMPTS)
-        for holder in found.victims:
+        for holder in solution.victims:
             self._cluster.release(holder)
             leaf, system = QueueName(holder.cluster_queue), self._tree.system
             self._solver.taken.add(holder.key)

@@ -29,13 +29,13 @@ def counted(amounts: Mapping[ResourceName, Amount], system: System) -> dict[Reso
     """The part of these amounts that the system's queues count."""
     if system is System.VOLCANO:
         return {resource: float(amount) for resource, amount in amounts.items() if amount}
-    found: dict[ResourceName, float] = {}
+    counting: dict[ResourceName, float] = {}
     for resource, amount in amounts.items():
         if parts := gpus_in(resource):
-            found[GPU] = found.get(GPU, 0.0) + amount * parts
+            counting[GPU] = counting.get(GPU, 0.0) + amount * parts
         elif resource in KAI_RESOURCES:
-            found[resource] = found.get(resource, 0.0) + amount
-    return found
+            counting[resource] = counting.get(resource, 0.0) + amount
+    return counting
 
 
 def needs(info: WorkloadInfo, system: System) -> dict[ResourceName, float]:
@@ -51,11 +51,11 @@ def is_preemptible(info: WorkloadInfo, priority: int, system: System) -> bool:
     """Whether the job may be evicted: as its annotation says; without one by KAI's priorities, and always in
     Volcano.
     """
-    said = info.workload.metadata.annotations
+    annotations = info.workload.metadata.annotations
     if system is System.VOLCANO:
         # Volcano takes a value that is no boolean to mean that the job is never a victim.
-        return said.get(_PREEMPTABLE, "true") in ("true", "True", "TRUE", "t", "T", "1")
-    marked = said.get(_PREEMPTIBILITY)
+        return annotations.get(_PREEMPTABLE, "true") in ("true", "True", "TRUE", "t", "T", "1")
+    marked = annotations.get(_PREEMPTIBILITY)
     if marked in ("preemptible", "non-preemptible"):
         return marked == "preemptible"
     return priority < PREEMPTIBLE_BELOW

@@ -80,15 +80,15 @@ class Solver:
         every = list(islice(candidates.worst_first(self._may_go(question), self.taken | leaving), _MOST))
         if not (first or every) or not self._fits_without(incoming, [*first, *every]):
             return None
-        found = self._first_of(question, first, every)
-        if found is not None or question.within:
-            return found
+        solution = self._first_of(question, first, every)
+        if solution is not None or question.within:
+            return solution
         for some in self._sets(every):
             beside = self._beside(question, first, some)
             if len(beside) < len(every) and self._fits_without(incoming, [*first, *beside]):
-                found = self._first_of(question, first, beside)
-                if found is not None:
-                    return found
+                solution = self._first_of(question, first, beside)
+                if solution is not None:
+                    return solution
         return None
 
     def _may_go(self, question: Question) -> Callable[[Holder], bool]:
@@ -154,18 +154,18 @@ class Solver:
         question = Question(candidates.incoming, leaf, need, preemptible=True, within=False)
         tree = self._tree
         every = list(islice(candidates.worst_first(self._may_go(question), self.taken), _MOST))
-        found: list[Holder] = []
+        leaving: list[Holder] = []
         try:
             while (full := self._rules.full(tree, leaf, need)) is not None:
                 holder = next((each for each in every if self._helps(each, full, leaf, need)), None)
                 if holder is None:
                     return None
                 every.remove(holder)
-                found.append(holder)
+                leaving.append(holder)
                 self._charge(holder, sign=-1)
-            return found
+            return leaving
         finally:
-            for holder in found:
+            for holder in leaving:
                 self._charge(holder, sign=1)
 
     def _helps(self, holder: Holder, full: tuple[QueueName, ResourceName], leaf: QueueName, need: Amounts) -> bool:

@@ -27,13 +27,13 @@ def sets_of(view: View, state: State) -> tuple[Set, ...]:
     if known is not None:
         return known
     taking = Taking(view, state)
-    found: list[Set] = []
-    while len(found) < _MOST_PODS and not view.failing and view.each:
+    sets: list[Set] = []
+    while len(sets) < _MOST_PODS and not view.failing and view.each:
         one = taking.one_pod()
         if one is None:
             break
-        found.append(one)
-    return view.sets.remember(state, tuple(found))
+        sets.append(one)
+    return view.sets.remember(state, tuple(sets))
 
 
 def with_sets(state: State, sets: Iterable[Set]) -> State:
@@ -77,11 +77,11 @@ class Taking:
         budget = self._steps = min(STEPS, self._left)
         self._found, self._before = [], []
         try:
-            found = tuple(self._found) if self._claim(0) else None
+            devices = tuple(self._found) if self._claim(0) else None
         except RecursionError:
             return None
         self._left -= budget - self._steps
-        return found
+        return devices
 
     def takes(self, one: Set) -> bool:
         """Whether the devices are free and are exactly what the requests may get, in their order."""

@@ -168,12 +168,12 @@ class ClaimSupply:
 
     def free(self, name: str) -> dict[ResourceName, Amount]:
         """How many devices a node can still give of each resource that its pods get through claims."""
-        found: dict[ResourceName, Amount] = {}
+        amounts: dict[ResourceName, Amount] = {}
         for resource in map(ResourceName, self.requests.extended):
             one = self.requests.joined(None, self._by_claim(name, ((resource, 1),)))
             if one is not None:
-                found[resource] = self.fitting_pods(name, one, empty=False)
-        return found
+                amounts[resource] = self.fitting_pods(name, one, empty=False)
+        return amounts
 
     def _extended(self, each: Iterable[tuple[ResourceName, Amount]]) -> Extended:
         """The extended resources of device classes that a pod asks for, sorted by name."""
@@ -218,7 +218,7 @@ class ClaimSupply:
         self, host: str, leader: PodClaimsRequest | None, workers: PodClaimsRequest | None, *, empty: bool
     ) -> int | None:
         """``fitting_pods`` for workers once their leader has its devices; None where the leader finds none."""
-        found: list[tuple[ClaimKey | None, Set]] = []
+        leaders: list[tuple[ClaimKey | None, Set]] = []
         if leader is not None:
             if not self.fitting_pods(host, leader, empty=empty):
                 return None
@@ -227,9 +227,9 @@ class ClaimSupply:
             named = ((shared.key, shared.asked) for shared in leader.shared if not shared.node)
             for key, asked in (*named, (None, leader)):
                 for one in sets_of(self._views.of(asked, offer), state)[:1]:
-                    found.append((key, one))
+                    leaders.append((key, one))
                     state = with_sets(state, (one,))
-        return UNBOUNDED if workers is None else self.fitting_pods(host, workers, empty=empty, beside=found)
+        return UNBOUNDED if workers is None else self.fitting_pods(host, workers, empty=empty, beside=leaders)
 
     def state(self, name: str, *, empty: bool) -> State:
         """Everything that is given away on a node."""

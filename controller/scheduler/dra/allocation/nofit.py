@@ -31,7 +31,7 @@ def no_fit_sentence(
     ``nodes``: those on which a pod fits otherwise, with what the pod asks there through claims; ``open_``: how many
     nodes are open to the pods.
     """
-    found: Counter[ClaimNoFit] = Counter()
+    nodes_by_reason: Counter[ClaimNoFit] = Counter()
     most: dict[ClaimNoFit, int] = {}
     elsewhere: Counter[str] = Counter()
     for node, ask in nodes:
@@ -42,12 +42,12 @@ def no_fit_sentence(
             elsewhere[f"{away.key} has its devices on {away.node}"] += 1
             continue
         no_fit, free = _no_fit(supply, ask, node, empty=empty)
-        found[no_fit] += 1
+        nodes_by_reason[no_fit] += 1
         most[no_fit] = max(most.get(no_fit, 0), free or 0)
-    number = sum(found.values()) + sum(elsewhere.values())
+    number = sum(nodes_by_reason.values()) + sum(elsewhere.values())
     if not number:
         return ""
-    told = [_told(no_fit, most[no_fit], nodes_) for no_fit, nodes_ in found.most_common()]
+    told = [_told(no_fit, most[no_fit], nodes_) for no_fit, nodes_ in nodes_by_reason.most_common()]
     told += [f"ResourceClaim {why}" for why in elsewhere]
     return f"; their claims find no devices on {number} of {plural(open_, 'open node')}: {', '.join(told)}"
 
@@ -70,12 +70,12 @@ def _wanted(view: View) -> Counter[str]:
     """The number of devices wanted of each class, by the first alternative of each request; a request for all devices
     counts as one.
     """
-    found: Counter[str] = Counter()
+    wanted: Counter[str] = Counter()
     for matched in view.each:
         for request in matched.requests:
             if request and not request[0].admin:
-                found[request[0].device_class] += max(request[0].number, 1)
-    return found
+                wanted[request[0].device_class] += max(request[0].number, 1)
+    return wanted
 
 
 def _free(view: View, device_class: str, state: State) -> int:

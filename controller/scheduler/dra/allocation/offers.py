@@ -169,11 +169,11 @@ class Slices:
             if slices is None or consumed is None:
                 incomplete = True
                 continue
-            found = [device for given in slices for device in given.spec.devices]
-            names += [(len(pools), device.name) for device in found]
+            all_devices = [device for given in slices for device in given.spec.devices]
+            names += [(len(pools), device.name) for device in all_devices]
             pools.append(pool)
-            drivers += [pool[0]] * len(found)
-            devices += found
+            drivers += [pool[0]] * len(all_devices)
+            devices += all_devices
             consumes += consumed
         contents = tuple(map(self._content, drivers, devices, consumes))
         layout = self._layout(tuple(names), contents, tuple(consumes), tuple(limits))
@@ -217,7 +217,7 @@ def _consumed(slices: list[ResourceSlice], limits: list[int]) -> list[Consumed] 
                 places[counters.name, name] = len(limits) + len(own)
                 own.append(counter.value.nanos)
     try:
-        found = [
+        by_device = [
             tuple(
                 (places[consumed.counter_set, name], counter.value.nanos)
                 for consumed in device.consumes_counters
@@ -229,7 +229,7 @@ def _consumed(slices: list[ResourceSlice], limits: list[int]) -> list[Consumed] 
     except KeyError:
         return None
     limits += own
-    return found
+    return by_device
 
 
 def _pool(given: ResourceSlice) -> PoolKey:

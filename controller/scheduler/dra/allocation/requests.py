@@ -167,10 +167,10 @@ def _check(label: str, text: str) -> None:
 
 
 def _identifiers(selectors: set[str]) -> frozenset[str] | None:
-    found: set[str] = set()
+    identifiers: set[str] = set()
     for text in selectors:
         named = compiled(text).attributes
         if named is None:
             return None
-        found |= named
-    return frozenset(found)
+        identifiers |= named
+    return frozenset(identifiers)

@@ -160,11 +160,11 @@ def _values(attribute: str, offer: Offer) -> tuple[int | None, ...]:
     values differ, not what they are.
     """
     known: dict[Hashable, int] = {}
-    found = []
+    numbers = []
     for driver, device in zip(offer.drivers, offer.devices, strict=True):
         value = attribute_of(driver, device, attribute)
-        found.append(None if value is None else known.setdefault(value, len(known)))
-    return tuple(found)
+        numbers.append(None if value is None else known.setdefault(value, len(known)))
+    return tuple(numbers)
 
 
 class Views:

@@ -57,19 +57,19 @@ class DeviceAmounts:
         return total
 
     def _of_request(self, request: DeviceRequest, allocation: Allocation | None) -> Amounts:
-        given = _given(request, allocation) if self._rules.every_kind else {}
+        allocated = _given(request, allocation) if self._rules.every_kind else {}
         if not request.first_available:
             asked = request.exactly
             if asked is None:
                 raise ClaimProblemError(f"request {request.name}: expected exactly or firstAvailable, found neither")
-            return self._asked(asked, request.name, given.get(""))
+            return self._asked(asked, request.name, allocated.get(""))
         if not self._rules.every_kind:
             raise ClaimProblemError(f"request {request.name}: firstAvailable is not supported")
         worst: Amounts = {}
-        had = [asked for asked in request.first_available if asked.name in given]
+        had = [asked for asked in request.first_available if asked.name in allocated]
         for asked in had or request.first_available:
             named = f"{request.name}/{asked.name}"
-            for name, amount in self._asked(asked, named, given.get(asked.name)).items():
+            for name, amount in self._asked(asked, named, allocated.get(asked.name)).items():
                 worst[name] = max(worst.get(name, 0), amount)
         return worst
 
@@ -159,12 +159,12 @@ def _count(asked: AskedDevices) -> int:
 
 def _given(request: DeviceRequest, allocation: Allocation | None) -> dict[str, int]:
     """How many devices the request was given, by alternative; under the empty name where it has no alternatives."""
-    found: dict[str, int] = {}
+    devices_given: dict[str, int] = {}
     for result in allocation.devices.results if allocation is not None else ():
         main, _, alternative = result.request.partition("/")
         if main == request.name:
-            found[alternative] = found.get(alternative, 0) + 1
-    return found
+            devices_given[alternative] = devices_given.get(alternative, 0) + 1
+    return devices_given
 
 
 def consumed_capacity(request: Quantity | None, value: Quantity, policy: CapacityPolicy | None) -> int | None:

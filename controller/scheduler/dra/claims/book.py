@@ -110,12 +110,12 @@ class ClaimBook:
         """Recompute the extended resources of all classes. If two classes have one name the newest counts, then the
         smaller name. Returns whether anything changed.
         """
-        found: dict[str, str] = {}
+        class_names: dict[str, str] = {}
         if self.rules.on and self.rules.extended_resources:
-            found = extended_names(self._classes.values(), implicit=self.rules.every_kind)
-        extended = {resource: name for resource, name in found.items() if self._differs(resource, name)}
-        changed = extended != self._extended or found != self._behind
-        self._extended, self._behind = extended, found
+            class_names = extended_names(self._classes.values(), implicit=self.rules.every_kind)
+        extended = {resource: name for resource, name in class_names.items() if self._differs(resource, name)}
+        changed = extended != self._extended or class_names != self._behind
+        self._extended, self._behind = extended, class_names
         return changed
 
     def _differs(self, resource: str, device_class: str) -> bool:
@@ -265,14 +265,14 @@ def is_of_one_pod(claim: ResourceClaim) -> bool:
 
 def extended_names(classes: Iterable[DeviceClass], *, implicit: bool) -> dict[str, str]:
     """DeviceClass name by extended resource. ``implicit``: each class also under its implicit resource name."""
-    found: dict[str, str] = {}
-    for given in _newest_last(classes):
-        name = given.metadata.name
+    class_of: dict[str, str] = {}
+    for device_class in _newest_last(classes):
+        name = device_class.metadata.name
         if implicit:
-            found[f"{IMPLICIT}{name}"] = name
-        if given.spec.extended_resource_name:
-            found[given.spec.extended_resource_name] = name
-    return found
+            class_of[f"{IMPLICIT}{name}"] = name
+        if device_class.spec.extended_resource_name:
+            class_of[device_class.spec.extended_resource_name] = name
+    return class_of
 
 
 def claims_of(workload: Workload) -> Iterator[tuple[bool, str]]:
@@ -315,12 +315,12 @@ def first_naming(workload: Workload, counts: Mapping[str, int], *, of_groups: bo
     """Each shared claim that any pods have, with the first pod set that names it and has pods: the claim is charged
     there.
     """
-    found = dict[ClaimKey, str]()
+    first_of = dict[ClaimKey, str]()
     for pod_set in workload.spec.pod_sets:
         for claim in pod_set.template.spec.resource_claims if counts.get(pod_set.name, 0) > 0 else ():
             if key := shared_key(workload, pod_set, claim, of_groups=of_groups):
-                found.setdefault(key, pod_set.name)
-    return found
+                first_of.setdefault(key, pod_set.name)
+    return first_of
 
 
 def _mentions(spec: PodSpec, names: Mapping[str, str]) -> bool:

@@ -94,19 +94,19 @@ def _tokens(expression: str) -> list[tuple[str, Any]]:
     tokens: list[tuple[str, Any]] = []
     at = 0
     while not tokens or tokens[-1][0] != "end":
-        found = _TOKEN.match(expression, at)
-        if found is None:
+        token = _TOKEN.match(expression, at)
+        if token is None:
             raise CelSyntaxError(f"unexpected {expression[at : at + 20].strip()!r}")
-        at = found.end()
-        if found["string"] is not None:
-            tokens.append(("value", _string(found["string"][1:-1], raw=bool(found["raw"]))))
-        elif found["int"] is not None:
-            tokens.append(("value", int(found["int"], 16 if found["int"].startswith("0x") else 10)))
-        elif found["float"] is not None:
-            tokens.append(("value", float(found["float"])))
+        at = token.end()
+        if token["string"] is not None:
+            tokens.append(("value", _string(token["string"][1:-1], raw=bool(token["raw"]))))
+        elif token["int"] is not None:
+            tokens.append(("value", int(token["int"], 16 if token["int"].startswith("0x") else 10)))
+        elif token["float"] is not None:
+            tokens.append(("value", float(token["float"])))
         else:
-            kind = "name" if found["name"] is not None else "sign" if found["sign"] is not None else "end"
-            tokens.append((kind, found[kind]))
+            kind = "name" if token["name"] is not None else "sign" if token["sign"] is not None else "end"
+            tokens.append((kind, token[kind]))
     return tokens
 
 
@@ -115,7 +115,7 @@ def _attributes(tokens: list[tuple[str, Any]]) -> frozenset[str] | None:
     signs = [content if kind == "sign" else None for kind, content in tokens]
     if "+" in signs:
         return None
-    found = set[str]()
+    names = set[str]()
     for at, (kind, content) in enumerate(tokens):
         if kind == "name" and content == "device" and signs[at + 1] != ".":
             return None
@@ -130,8 +130,8 @@ def _attributes(tokens: list[tuple[str, Any]]) -> frozenset[str] | None:
             if called or computed:
                 return None
         if kind == "name" or (kind == "value" and isinstance(content, str)):
-            found.add(content)
-    return frozenset(found)
+            names.add(content)
+    return frozenset(names)
 
 
 def _string(inside: str, *, raw: bool) -> str:

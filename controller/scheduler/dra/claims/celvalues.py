@@ -30,12 +30,12 @@ class Semver:
     """A version by semver 2.0.0: a pre-release is less than its release."""
 
     def __init__(self, text: str) -> None:
-        found = _SEMVER.fullmatch(text) if len(text) <= _LONGEST else None
-        if found is None:
+        version = _SEMVER.fullmatch(text) if len(text) <= _LONGEST else None
+        if version is None:
             raise CelError(f"no semantic version: {text[:64]!r}")
-        parts = [] if found[4] is None else found[4].split(".")
+        parts = [] if version[4] is None else version[4].split(".")
         before = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
-        self._key = (int(found[1]), int(found[2]), int(found[3]), not before, before)
+        self._key = (int(version[1]), int(version[2]), int(version[3]), not before, before)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Semver) and self._key == other._key

@@ -76,11 +76,11 @@ def _domain(node: KaiNode, labels: Sequence[str]) -> Domain:
 
 def _domains(nodes: Sequence[KaiNode], labels: Sequence[str]) -> dict[Domain, list[KaiNode]]:
     """The nodes by domain; a node without one of the labels is in no domain."""
-    found: dict[Domain, list[KaiNode]] = {}
+    by_domain: dict[Domain, list[KaiNode]] = {}
     for node in nodes:
         if all(label in node.labels for label in labels):
-            found.setdefault(_domain(node, labels), []).append(node)
-    return found
+            by_domain.setdefault(_domain(node, labels), []).append(node)
+    return by_domain
 
 
 def _free_by_domain(nodes: Sequence[KaiNode], labels: Sequence[str]) -> dict[Domain, float]:

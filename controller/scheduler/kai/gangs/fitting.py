@@ -16,17 +16,17 @@ from controller.scheduler.kai.gangs.session import CycleLimits
 
 def fitting(task: Task, nodes: NodeSet, limits: CycleLimits) -> list[KaiNode]:
     """The nodes on which the task fits, now or later, best first. Among equals the first of the set comes first."""
-    found = [node for node in nodes.members if _may_run(task, node) and node.fits(task.request, When.LATER)]
-    free = [_free(task, node) for node in found]
+    suitable = [node for node in nodes.members if _may_run(task, node) and node.fits(task.request, When.LATER)]
+    free = [_free(task, node) for node in suitable]
     least, most = min(free, default=0.0), max(free, default=0.0)
     spread = limits.spread_gpus if task.request.on_gpu else limits.spread_cpu
 
     def score(index: int) -> float:
         part = (free[index] - least) / (most - least) if most > least else 0.0
-        return _base(task, found[index], limits) + (part if spread else 9.0 * (1.0 - part))
+        return _base(task, suitable[index], limits) + (part if spread else 9.0 * (1.0 - part))
 
-    order = sorted(range(len(found)), key=lambda index: (nodes.rank.get(found[index].name, 0), -score(index)))
-    return [found[index] for index in order]
+    order = sorted(range(len(suitable)), key=lambda index: (nodes.rank.get(suitable[index].name, 0), -score(index)))
+    return [suitable[index] for index in order]
 
 
 def _may_run(task: Task, node: KaiNode) -> bool:

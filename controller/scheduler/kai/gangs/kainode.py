@@ -171,12 +171,12 @@ def hold_of(phase: Phase) -> Hold | None:
 
 def total(nodes: Iterable[KaiNode]) -> dict[ResourceName, float]:
     """What all nodes have together; parts of GPUs count as the GPUs that they are worth."""
-    found: dict[ResourceName, float] = {CPU: 0.0, MEMORY: 0.0, GPU: 0.0}
+    sums: dict[ResourceName, float] = {CPU: 0.0, MEMORY: 0.0, GPU: 0.0}
     for node in nodes:
         for name in (CPU, MEMORY):
-            found[name] += node.allocatable.get(name, 0.0)
-        found[GPU] += gpus_among(node.allocatable)
-    return found
+            sums[name] += node.allocatable.get(name, 0.0)
+        sums[GPU] += gpus_among(node.allocatable)
+    return sums
 
 
 def gpus_among(amounts: Mapping[ResourceName, float]) -> float:

@@ -76,14 +76,14 @@ class GangOrder:
 
     def _first(self, parent: QueueName | None) -> QueueName | None:
         """The leaf whose gang comes next below ``parent``; None if none is left."""
-        found: list[tuple[OrderKey, QueueName]] = []
+        leaves: list[tuple[OrderKey, QueueName]] = []
         for name in self._below.get(parent, ()):
             leaf = name if name in self._gangs else self._first(name)
             if leaf is not None:
-                found.append((self._key(name, leaf), leaf))
-        if not found:
+                leaves.append((self._key(name, leaf), leaf))
+        if not leaves:
             return None
-        return (max(found) if self._reverse else min(found))[1]
+        return (max(leaves) if self._reverse else min(leaves))[1]
 
     def _key(self, name: QueueName, leaf: QueueName) -> OrderKey:
         session, queue = self._session, self._session.queues[name]

@@ -71,28 +71,28 @@ class GangSearch:
         tasks = gang.next_tasks()
         recorded: Steps = []
         for count in range(1, len(tasks) + 1):
-            found = self._solve_for(gang, tasks[:count], recorded)
-            if found is None:
+            steps = self._solve_for(gang, tasks[:count], recorded)
+            if steps is None:
                 self.session.undo(start)
                 return None
-            recorded = found
+            recorded = steps
             if count < len(tasks):
                 self.session.undo(start)
         return recorded if tasks else None
 
     def _solve_for(self, gang: Gang, tasks: Sequence[Task], recorded: Steps) -> Steps | None:
-        found = self._trial(gang, tasks, recorded)
-        if found is not None:
-            return found
+        steps = self._trial(gang, tasks, recorded)
+        if steps is not None:
+            return steps
         tried: Tried = {}
         everything_was_in = False
         for choose in self.rounds:
             if choose is all_in and everything_was_in:
                 continue
             candidates = _Candidates(choose, recorded, tried)
-            found = self._solve_among(gang, tasks, recorded, candidates)
-            if found is not None:
-                return found
+            steps = self._solve_among(gang, tasks, recorded, candidates)
+            if steps is not None:
+                return steps
             everything_was_in = everything_was_in or not candidates.left_out
         return None
 
@@ -204,16 +204,16 @@ class _Candidates:
         """
         joins, grown = False, list[Steps]()
         for node in dict.fromkeys(task.node for task in step.tasks):
-            found = self._set(node)
-            if not found.choice(step):
+            grown_set = self._set(node)
+            if not grown_set.choice(step):
                 self.left_out = True
                 continue
             joins = True
-            found.steps.append(step)
+            grown_set.steps.append(step)
             new = len(self._tried) + 1
-            found.number = self._tried.setdefault((found.number, tuple(task.name for task in step.tasks)), new)
-            if found.number == new:
-                grown.append(found.steps)
+            grown_set.number = self._tried.setdefault((grown_set.number, tuple(task.name for task in step.tasks)), new)
+            if grown_set.number == new:
+                grown.append(grown_set.steps)
         if joins:
             self.gangs.add(step.gang.name)
         return joins, grown

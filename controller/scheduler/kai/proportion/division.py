@@ -66,14 +66,14 @@ class Division:
             part = start * portion / total
             missing = demand.asked - self.shares[demand.queue]
             if missing <= part:
-                given = missing
+                amount = missing
                 self._rounded_off.pop(demand.queue, None)
                 again = again or missing < part
             else:
-                given = math.floor(part)
-                self._rounded_off[demand.queue] = part - given
-            self.shares[demand.queue] += given
-            self.rest -= given
+                amount = math.floor(part)
+                self._rounded_off[demand.queue] = part - amount
+            self.shares[demand.queue] += amount
+            self.rest -= amount
         return again
 
     def give_remainder(self, band: Iterable[KaiQueueRequest]) -> None:

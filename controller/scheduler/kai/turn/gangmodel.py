@@ -127,13 +127,13 @@ class GangModel:
 
     def with_above(self, keys: Iterable[WorkloadKey]) -> list[WorkloadKey]:
         """The workloads, followed by all workloads above their minimums."""
-        found = dict.fromkeys(keys)
-        left = [*found]
+        workloads = dict.fromkeys(keys)
+        left = [*workloads]
         while left:
-            more = [key for key in self._above.get(left.pop(0), ()) if key not in found]
-            found |= dict.fromkeys(more)
+            more = [key for key in self._above.get(left.pop(0), ()) if key not in workloads]
+            workloads |= dict.fromkeys(more)
             left += more
-        return [*found]
+        return [*workloads]
 
     def _keep(
         self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float, pod_sets: list[PodSet]
@@ -170,11 +170,11 @@ class GangModel:
             gang.pod_sets[_ABOVE].tasks.append(task)
 
     def _pod_set(self, info: WorkloadInfo, pod_set: PodSetRequests, index: int) -> PodSet:
-        given = info.workload.spec.pod_sets[index]
-        request = self._request(one_pod(given.template.spec))
-        given = beside_its_own(self._cluster, info.workload, given)
+        spec = info.workload.spec.pod_sets[index]
+        request = self._request(one_pod(spec.template.spec))
+        spec = beside_its_own(self._cluster, info.workload, spec)
         overruns = self._cluster.placement.overruns(info.workload)
-        nodes = self._nodes_for(filter_of(given.template.spec, (), preferences=False, overruns=overruns))
+        nodes = self._nodes_for(filter_of(spec.template.spec, (), preferences=False, overruns=overruns))
         name = f"{index}"
         tasks = [
             Task(TaskName(f"{info.key}/{name}/{pod}"), GangName(info.key), name, request, node_kinds=nodes)

@@ -87,12 +87,12 @@ class GangTurn:
             action(session)
         self._free_gpus = free_gpus(session)
         decided = self._decided(entries, _Answers(session, model, gangs))
-        said = {entry.key for entry in decided}
-        if len(said) == len(entries):
+        decided_keys = {entry.key for entry in decided}
+        if len(decided_keys) == len(entries):
             self.due_s = None
         elif self._consolidation is not None:
             self._due_at(self._moves.next_s(self._now_s))
-        return [*decided, *(entry for entry in entries.values() if entry.key not in said), *refused]
+        return [*decided, *(entry for entry in entries.values() if entry.key not in decided_keys), *refused]
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -103,17 +103,17 @@ class GangTurn:
         entries: dict[WorkloadKey, Entry] = {}
         gangs: dict[WorkloadKey, Gang] = {}
         refused: list[Entry] = []
-        for each in pending:
-            if each.at is None:
+        for waiting in pending:
+            if waiting.at is None:
                 continue
-            leaf = QueueName(each.at.name)
-            entry = Entry(each.incoming(self._cluster.queues[each.at.name]), pending=each, mirrored=True)
-            why = self._refusal(each, entry.incoming)
+            leaf = QueueName(waiting.at.name)
+            entry = Entry(waiting.incoming(self._cluster.queues[waiting.at.name]), pending=waiting, mirrored=True)
+            why = self._refusal(waiting, entry.incoming)
             if why is not None:
                 entry.decide(*why)
                 refused.append(entry)
                 continue
-            gangs[entry.key] = model.add(each.info, leaf, each.priority, entry.incoming.queued_at_s)
+            gangs[entry.key] = model.add(waiting.info, leaf, waiting.priority, entry.incoming.queued_at_s)
             entries[entry.key] = entry
         return entries, gangs, refused
 
@@ -208,18 +208,18 @@ class GangTurn:
             return False
         starting = [entry.incoming, *(as_incoming(self._cluster, holder) for holder in victims if moves)]
         starting.sort(key=lambda incoming: (-incoming.priority, incoming.queued_at_s, incoming.key))
-        found = assigned_without(self._cluster, self._assigner, victims, starting)
-        if found is None:
+        assignments = assigned_without(self._cluster, self._assigner, victims, starting)
+        if assignments is None:
             return False
-        entry.assignment = found[entry.key]
+        entry.assignment = assignments[entry.key]
         for holder in victims:
             self._cluster.release(holder)
             self._gone.add(holder.key)
         for incoming in starting:
-            charge_assignment(self._cluster, incoming, found[incoming.key])
+            charge_assignment(self._cluster, incoming, assignments[incoming.key])
         reason, grace_s = _REASONS[solution.action], self._cluster.config.extensions.max_grace_s
         entry.targets = tuple(
-            Target(holder, reason, moved_to(holder, found[holder.key], self._now_s, grace_s) if moves else None)
+            Target(holder, reason, moved_to(holder, assignments[holder.key], self._now_s, grace_s) if moves else None)
             for holder in victims
             if not holder.evicted
         )
@@ -228,11 +228,11 @@ class GangTurn:
         return True
 
     def _start(self, entry: Entry, gang: Gang) -> bool:
-        found = self._assigner.assign(entry.incoming)
-        entry.assignment = found
-        if found.mode is not Mode.FIT:
+        assignment = self._assigner.assign(entry.incoming)
+        entry.assignment = assignment
+        if assignment.mode is not Mode.FIT:
             return False
-        charge_assignment(self._cluster, entry.incoming, found)
+        charge_assignment(self._cluster, entry.incoming, assignment)
         leaf = QueueName(entry.incoming.queue.name)
         info = entry.incoming.info
         self._tree.charge(leaf, needs(info, self._tree.system), preemptible=gang.preemptible)

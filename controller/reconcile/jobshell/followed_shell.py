@@ -1,8 +1,7 @@
-"""A kind of ``scheduling.k8s.io``, followed in the version that is served, from when it is needed and while the API is
-there.
+"""A kind that may not be there, followed in the version that is served, from when it is needed and while it is there.
 
-The API is off by default, and a cluster may switch it on or off while we run. Without it there is no watch, and no
-request before somebody needs the kind.
+Kinds of ``scheduling.k8s.io`` are off by default, and a cluster may switch them on or off while we run; CRDs of others
+come and go. Without the kind there is no watch, and no request before somebody needs it.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ CHECK_S: Final = 30.0
 """Seconds between two checks for the API."""
 _AGAIN_S: Final = 1.0
 _SAID: Final[WeakKeyDictionary[Client, dict[str, str]]] = WeakKeyDictionary()
-"""The last line about each kind by its plural, by client: jobs and pods follow PodGroups each for themselves."""
+"""The last line about each kind, by client: jobs and pods follow PodGroups each for themselves."""
 _NOWHERE: Final = Selection(field_selector="metadata.name=none")
 GROUP_KINDS: Final = tuple(
     Resource(NATIVE, version, "podgroups", "PodGroup", namespaced=True) for version in NATIVE_VERSIONS
@@ -53,6 +52,7 @@ class Followed:
         self._client = client
         self._selection = selection
         self._versions = versions
+        self._what = f"{versions[0].plural} of {versions[0].group}"
         self._changed = changed
         self._clock = clock
         self._random = random
@@ -96,7 +96,7 @@ class Followed:
             try:
                 version = await self._served()
             except KubeError as error:
-                log.warning("it is not known whether %s of %s are there: %s", self._versions[0].plural, NATIVE, error)
+                log.warning("it is not known whether %s are there: %s", self._what, error)
                 self._known.set()
                 await sleep(self._clock, _AGAIN_S)
                 continue
@@ -123,14 +123,14 @@ class Followed:
         self._known.set()
         if not self._absent:
             self._absent = True
-            self._say(f"not there: {self._versions[0].plural} of {NATIVE}")
+            self._say(f"not there: {self._what}")
             self._changed(None)
 
     def _say(self, line: str) -> None:
         """Logs the line, unless another that follows the kind by this client has said it last."""
         said = _SAID.setdefault(self._client, {})
-        if said.get(self._versions[0].plural) != line:
-            said[self._versions[0].plural] = line
+        if said.get(self._what) != line:
+            said[self._what] = line
             log.info(line)
 
     async def _served(self) -> Resource | None:

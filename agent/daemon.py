@@ -290,7 +290,9 @@ class Agent:
         chosen = self.watch.chosen
         if chosen is None:
             return
-        if self._layout.heard(chosen):
+        is_another = self._layout.heard(chosen)
+        self.node_state.report("GpuLayouts", self._layout.problems)
+        if is_another:
             choices = self._layout.choices
             log.info("layout", extra={"source": choices.gpu_layout.source})
             self.node_state.reconfigured(choices, self._clock())
@@ -431,7 +433,7 @@ class Agent:
             if not views:
                 self._listed.set()
         if self._start.discovered:
-            self._recorder.problems_are((*self._discovery_problems, *self._layout.problems, *self.node_state.problems))
+            self._recorder.problems_are((*self._discovery_problems, *self.node_state.problems))
             self._recorder.note(self.node_state.layout.notes)
         self._files.changed()
         self._set_alarm()

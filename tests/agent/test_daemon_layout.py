@@ -187,11 +187,14 @@ async def test_two_gpulayouts_that_claim_the_node_change_nothing_and_are_named(l
     await lab.until(lambda: lab.endpoint(SHARED).healthy == {f"{lab.uuid(1)}::{n}" for n in range(2)})
     applied, before = lab.agent._layout.object_layout, lab.agent.node_state.layout
     appears("rival", LayoutEntry(on(0, 1), LayoutMode.FRACTIONAL, granularity=50))
-    assert any("The GpuLayouts first, rival all select this node" in problem for problem in lab.reporter.problems)
+    named = "The GpuLayouts first, rival all select this node"
+    assert any(named in problem for problem in lab.reporter.problems)
+    assert [named in problem for problem in lab.agent.node_state.problems] == [True]
     assert lab.agent._layout.object_layout == applied
     assert lab.agent.node_state.layout == before
     watch.hear_layout(Removed(ObjectKey("", "first"), CachedObject(Found("first", {}, None), "first", "1")))
     await lab.until(lambda: PERCENT in lab.kubelet.endpoints and len(lab.endpoint(PERCENT).healthy) == 200)
+    assert lab.agent.node_state.problems == ()
 
 
 async def test_what_is_drained_is_given_to_nobody_from_before_its_pods_are_evicted(lab: Lab) -> None:

@@ -169,6 +169,12 @@ def test_a_gpulayout_that_selects_the_node_stands_in_the_files_place(layouts: La
         lambda: any("notebooks, rival all select this node" in one["note"] for one in lab.events() if "note" in one),
         "both are named in an Event",
     )
+    until(
+        lambda: any(
+            "notebooks, rival all select this node" in problem for problem in lab.gpunode().get("problems", [])
+        ),
+        "both are named in the GpuNode",
+    )
     assert percents(lab) == 200
     lab.cluster.kubectl("delete", "gpulayouts", "notebooks", "rival")
     lab.await_amounts(OFFERED, timeout_s=300)

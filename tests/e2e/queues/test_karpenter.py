@@ -10,9 +10,11 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from controller.objects.core import CAPACITY_TYPE
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from inventory.api.names import SPOT
 from tests.support.e2e.articles import GPU, Json, Scene
 from tests.support.e2e.incluster import NAMESPACE, InCluster
 from tests.support.e2e.karpenterlab import here, instance_type, karpenter
@@ -117,6 +119,27 @@ def gang(name: str, gpus: int, *, pods: int = 1, **notes: str) -> Json:
     template["spec"]["terminationGracePeriodSeconds"] = 0
     template["metadata"] = {"annotations": {f"tessera.dev/{key}": value for key, value in notes.items()}}
     return job
+
+
+def test_a_job_that_is_for_no_spot_node_gets_one_on_demand_from_a_pool_of_both(scene: Scene, fleet: Fleet) -> None:
+    """Spot is the cheaper kind, so Karpenter brings it for a job that says nothing."""
+
+    def kind_of(name: str, word: str) -> str:
+        job = gang(name, 8)
+        job["metadata"]["annotations"] = {SPOT: word}
+        scene.create(job)
+        until(lambda: len(running(scene, f"ml/{name}")) == 1, "the job runs", 240)
+        labels = fleet.nodes()[running(scene, f"ml/{name}")[0]["spec"]["nodeName"]]["metadata"]["labels"]
+        return str(labels[CAPACITY_TYPE])
+
+    assert kind_of("cheap", "allowed") == "spot"
+    assert kind_of("safe", "never") == "on-demand"
+    assert len(fleet.nodes()) == 2, "no node came in vain"
+    for name in ("cheap", "safe"):
+        scene.finish(f"ml/{name}")
+    until(lambda: fleet.nodes() == {}, "no node is left", 240)
+    for name in ("cheap", "safe"):
+        scene.delete_job(f"ml/{name}")
 
 
 def beside_a_large_one(scene: Scene, name: str, **notes: str) -> str:

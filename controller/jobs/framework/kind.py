@@ -108,7 +108,7 @@ class Reference(Struct, frozen=True, kw_only=True):
 
 
 class ReadsOthers:
-    """For kinds whose pod sets follow from other objects too: kinds of these, and which of them a job names."""
+    """The capability of kinds whose pod sets follow from other objects too: kinds of these, and which a job names."""
 
     reads: tuple[ObjectKind, ...] = ()
     """Kinds of other objects that ``references`` may name."""
@@ -119,7 +119,7 @@ class ReadsOthers:
 
 
 class HasRules:
-    """For kinds with rules of their own about what may be created, and how it may change."""
+    """The capability of kinds with rules of their own about what may be created, and how it may change."""
 
     refused_versions: Mapping[str, str] = MappingProxyType({})
     """Other versions of the API group that objects of this kind may have, each with the reason why they do not queue.
@@ -157,7 +157,7 @@ class HasRules:
 
 
 class Grows:
-    """For kinds whose jobs run with fewer pods than they ask for, or change their size while they run."""
+    """The capability of kinds whose jobs run with fewer pods than they ask for, or change their size while they run."""
 
     can_be_elastic: bool = False
     """Whether a running job of this kind may change its size."""
@@ -200,7 +200,7 @@ class Grows:
 
 
 class WaitsOrLingers:
-    """For kinds whose jobs are not always ready to queue, or whose pods outlive them or come again."""
+    """The capability of kinds whose jobs are not always ready to queue, or whose pods outlive them or come again."""
 
     ends_before_its_pods: bool = False
     """Whether pods of a finished job may still run, and its status does not say so."""

@@ -1,7 +1,7 @@
 """Competing gangs against the real kube-scheduler: none holds what another waits for while it waits itself.
 
 A gang's pods end only when all of them have run at once: so two half-placed gangs would stay so for ever, which the
-first test shows of gangs that nobody queues.
+first test shows of gangs that nobody queues. And pods of a queue that only the scheduler places keep off spot nodes.
 """
 
 import os
@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from controller.objects.core import SPOT_LABELS
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from tests.support.e2e.podlab import GPU, PLACED, Gang, PodLab, pod_lab, pods_installed
+from inventory.api.names import SPOT
+from tests.support.e2e.podlab import GPU, PLACED, Gang, PodLab, node, pod_body, pod_lab, pods_installed
 from tests.support.e2e.queuelab import ALONE
 
 pytestmark = pytest.mark.e2e
@@ -138,3 +140,29 @@ async def test_a_gang_whose_pods_do_not_become_ready_makes_room_and_comes_again(
 def counts(workload: dict[str, Any]) -> list[int]:
     """Of its pod sets."""
     return [one["count"] for one in workload.get("spec", {}).get("podSets", [])]
+
+
+async def test_pods_that_are_for_no_spot_node_are_let_go_with_the_affinity_that_says_so(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """No topology: kube-scheduler chooses. The API server lets expressions be added to the terms of gated pods."""
+    here = {"key": "kubernetes.io/hostname", "operator": "Exists"}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    own = {"nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}
+    cluster.kubectl("label", "node", "kwok-0", "eks.amazonaws.com/capacityType=SPOT")
+    others = {f"kwok-{number}" for number in range(1, NODES)}
+    async with pod_lab(cluster) as scene:
+        scene.config(tmp_path)
+        await scene.queue("kinds", 16)
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            bodies = [pod_body(f"safe-{at}", queue="kinds", notes={SPOT: "never"}) for at in range(3)]
+            bodies += [pod_body("choosy", queue="kinds", notes={SPOT: "never"}, affinity=own)]
+            await scene.create(*bodies)
+            names = [each["metadata"]["name"] for each in bodies]
+            await scene.until(lambda: scene.runs(*names), "all run")
+            assert {node(scene.pod(name)) for name in names} <= others
+            (term,) = scene.pod("choosy")["spec"]["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
+            assert term["matchExpressions"][0] == here
+            assert {each["key"] for each in term["matchExpressions"][1:]} == SPOT_LABELS.keys()
+            await scene.clean()
+    cluster.kubectl("label", "node", "kwok-0", "eks.amazonaws.com/capacityType-")

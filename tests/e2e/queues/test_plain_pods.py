@@ -18,12 +18,10 @@ import yaml
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS
 from controller.jobs.framework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobs.framework.topologyrequest import REQUIRED
-from controller.objects.core import SPOT_LABELS
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
-from inventory.api.names import SPOT
 from tests.support.e2e.charttext import rendered
 from tests.support.e2e.lab import EXAMPLES, ROOT
 from tests.support.e2e.podlab import (
@@ -186,31 +184,6 @@ async def test_a_pod_and_a_group_wait_run_and_end_and_nothing_is_left(
 
             await scene.until(lambda: not finalized(), "nothing holds its pods")
             await scene.clean()
-
-
-async def test_pods_that_are_for_no_spot_node_are_let_go_with_the_affinity_that_says_so(
-    cluster: Cluster, tmp_path: Path, account: tuple[str, ...]
-) -> None:
-    """No topology: kube-scheduler chooses. The API server lets expressions be added to the terms of gated pods."""
-    here = {"key": "kubernetes.io/hostname", "operator": "Exists"}
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    own = {"nodeAffinity": {required: {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}
-    cluster.kubectl("label", "node", "kwok-0", "eks.amazonaws.com/capacityType=SPOT")
-    async with pod_lab(cluster) as scene:
-        scene.config(tmp_path)
-        await scene.queue("kinds", 16)
-        with scene.queues.controllers(tmp_path, "one", flags=account):
-            bodies = [pod_body(f"safe-{at}", queue="kinds", notes={SPOT: "never"}) for at in range(3)]
-            bodies += [pod_body("choosy", queue="kinds", notes={SPOT: "never"}, affinity=own)]
-            await scene.create(*bodies)
-            names = [each["metadata"]["name"] for each in bodies]
-            await scene.until(lambda: scene.runs(*names), "all run")
-            assert {node(scene.pod(name)) for name in names} == {"kwok-1"}
-            (term,) = scene.pod("choosy")["spec"]["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
-            assert term["matchExpressions"][0] == here
-            assert {each["key"] for each in term["matchExpressions"][1:]} == SPOT_LABELS.keys()
-            await scene.clean()
-    cluster.kubectl("label", "node", "kwok-0", "eks.amazonaws.com/capacityType-")
 
 
 async def test_a_lost_pod_is_replaced_at_its_own_place_and_one_too_many_goes(

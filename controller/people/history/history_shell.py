@@ -58,16 +58,16 @@ class History:
 
     async def _ask(self, at: tuple[str, int], asked: Asked, pods: Sequence[str]) -> Json | None:
         hours = span(self._clock.wall(), at[1])
-        found: Json | None = None
+        history: Json | None = None
         try:
             async with self._turns:
                 answers = await (await self._prometheus()).over(asked.queries(pods), hours)
             lines = series(answers, hours, resource=_GPU if asked.in_gpus else None)
-            found = {"configured": True, "step": STEP_S, "start": hours.start_s, "series": lines}
+            history = {"configured": True, "step": STEP_S, "start": hours.start_s, "series": lines}
         except PrometheusError as failed:
             log.warning("the page has no history: %s", failed)
-        self._recent.put(at, found, self._clock.monotonic())
-        return found
+        self._recent.put(at, history, self._clock.monotonic())
+        return history
 
     async def _prometheus(self) -> Prometheus:
         """A client with the address and credentials that the files hold now. Raises FileError."""

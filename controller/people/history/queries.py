@@ -136,13 +136,13 @@ NOW: Final = {
 
 def figures(answers: Mapping[str, Vector]) -> dict[str, Figures]:
     """Figures by UUID. They are rounded, so that a row of the page changes only by what a reader would notice."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    by_uuid: dict[str, dict[str, float]] = defaultdict(dict)
     for kind, vector in answers.items():
         for labels, value in vector:
             uuid = labels.get("UUID", "")
             if uuid and math.isfinite(value) and value >= 0:
-                found[uuid][kind] = value
-    return {uuid: _figures(each) for uuid, each in found.items()}
+                by_uuid[uuid][kind] = value
+    return {uuid: _figures(each) for uuid, each in by_uuid.items()}
 
 
 def _figures(found: Mapping[str, float]) -> Figures:
@@ -159,12 +159,16 @@ def series(answers: Mapping[str, Matrix], at: Span, *, resource: str | None = No
     """Series as the page has them: a number or null for each hour. No label but ``resource`` is passed on.
     ``resource``: the resource of answers that have no such label.
     """
-    found = []
-    for kind, matrix in answers.items():
-        for labels, samples in sorted(matrix, key=lambda line: labels_key(line[0])):
-            of = resource if resource is not None else labels.get("resource", "")
-            found.append({"name": kind, "resource": of, "points": _points(samples, at)})
-    return found[:MOST_SERIES]
+    lines: list[Json] = [
+        {
+            "name": kind,
+            "resource": labels.get("resource", "") if resource is None else resource,
+            "points": _points(samples, at),
+        }
+        for kind, matrix in answers.items()
+        for labels, samples in sorted(matrix, key=lambda line: labels_key(line[0]))
+    ]
+    return lines[:MOST_SERIES]
 
 
 def labels_key(labels: Mapping[str, str]) -> tuple[bool, str]:

@@ -59,27 +59,27 @@ def hour_of(now_s: float) -> int:
 
 def sampled(engine: Engine, gpu_nodes: Iterable[GpuNode]) -> Sample:
     """The amounts of this moment, as the series of the metrics have them."""
-    found: Sample = {}
+    sample: Sample = {}
     for state in engine.state.cluster.queues.values():
         reserved, _ = sums(state.holders.values())
         quotas = state.node.spec.quotas if state.node.spec is not None else {}
         nominal = {fr: quota.nominal for fr, quota in quotas.items()}
-        _amounts(found, "queue", state.name, reserved, nominal)
-        found[Of("queue", state.name, WAITING, "")] = float(sum(engine.state.queues.counts(state.name)))
+        _amounts(sample, "queue", state.name, reserved, nominal)
+        sample[Of("queue", state.name, WAITING, "")] = float(sum(engine.state.queues.counts(state.name)))
     for name, node in engine.state.cluster.quota.cohorts.items():
         cells = node.cells
-        _amounts(found, "cohort", name, {fr: node.usage(fr) for fr in cells}, {fr: node.quota(fr) for fr in cells})
+        _amounts(sample, "cohort", name, {fr: node.usage(fr) for fr in cells}, {fr: node.quota(fr) for fr in cells})
     there, held = 0, 0.0
     for gpu_node in gpu_nodes:
         on_node = Of("node", gpu_node.metadata.name, "there", GPU)
         devices, holds = len(gpu_node.status.devices), _held(gpu_node)
-        found[on_node] = float(devices)
-        found[on_node._replace(series="held")] = holds
+        sample[on_node] = float(devices)
+        sample[on_node._replace(series="held")] = holds
         there += devices
         held += holds
-    found[Of("fleet", "", "there", GPU)] = float(there)
-    found[Of("fleet", "", "held", GPU)] = held
-    return found
+    sample[Of("fleet", "", "there", GPU)] = float(there)
+    sample[Of("fleet", "", "held", GPU)] = held
+    return sample
 
 
 def _amounts(
@@ -115,14 +115,14 @@ def _held(node: GpuNode) -> float:
     part of its GPU's instances.
     """
     held = {entry.physical for entry in node.status.holders}
-    found = 0.0
+    gpus = 0.0
     for device in node.status.devices:
         instances = device.uuids[1:]
         if device.uuid in held or not instances:
-            found += float(device.uuid in held)
+            gpus += float(device.uuid in held)
         else:
-            found += len(held.intersection(instances)) / len(instances)
-    return found
+            gpus += len(held.intersection(instances)) / len(instances)
+    return gpus
 
 
 class Pending:
@@ -168,12 +168,12 @@ def bucket(hour: int, step: int) -> int:
 
 def thinned(rows: Iterable[HourRow], step: int) -> list[HourRow]:
     """The rows with ``step`` hours as one: sums and numbers of samples are added, so that means stay."""
-    found: dict[tuple[int, Of], tuple[float, int]] = {}
+    merged: dict[tuple[int, Of], tuple[float, int]] = {}
     for row in rows:
         key = (bucket(row.hour, step), row.of)
-        total, count = found.get(key, (0.0, 0))
-        found[key] = (total + row.total, count + row.samples)
-    return [HourRow(hour, of, total, count) for (hour, of), (total, count) in sorted(found.items())]
+        total, count = merged.get(key, (0.0, 0))
+        merged[key] = (total + row.total, count + row.samples)
+    return [HourRow(hour, of, total, count) for (hour, of), (total, count) in sorted(merged.items())]
 
 
 def lines(rows: Sequence[HourRow], ends: Sequence[int], thinned_before: Mapping[int, int]) -> list[Json]:
@@ -184,12 +184,12 @@ def lines(rows: Sequence[HourRow], ends: Sequence[int], thinned_before: Mapping[
     for row in rows:
         if row.samples:
             means[row.of][row.hour] = row.total / row.samples
-    found: list[Json] = []
+    series: list[Json] = []
     for of, known in sorted(means.items(), key=lambda each: (_ORDER.get(each[0].series, len(_ORDER)), each[0])):
         points = [_point(known, end // STEP_S - 1, thinned_before) for end in ends]
         if any(point is not None for point in points):
-            found.append({"name": of.series, "resource": of.resource, "points": points})
-    return found[:_MOST_SERIES]
+            series.append({"name": of.series, "resource": of.resource, "points": points})
+    return series[:_MOST_SERIES]
 
 
 _ORDER: Final = {name: at for at, name in enumerate(("used", "nominal", "borrowed", "held", "there", WAITING))}

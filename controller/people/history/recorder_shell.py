@@ -274,13 +274,13 @@ class Recorder:
         """Takes the hours that this replica missed from another, a quarter of a day at a time."""
         count, before = 0, now_hour
         for page in range(_MOST_PAGES):
-            found = await self._peer(before)
-            if found is None:
+            answer = await self._peer(before)
+            if answer is None:
                 # At the start it may not be reached yet; what came in between is asked for again.
                 self._filled = page > 0
                 return
             try:
-                rows = [_row(each) for each in msgspec.json.decode(found, type=list[_WIRE])]
+                rows = [_row(each) for each in msgspec.json.decode(answer, type=list[_WIRE])]
             except msgspec.MsgspecError as wrong:
                 log.warning("another replica's record cannot be read: %s", wrong)
                 break

@@ -42,13 +42,13 @@ class Assets:
             self._read(folder, prefix)
 
     def _read(self, folder: Traversable, prefix: str) -> None:
-        for each in folder.iterdir() if folder.is_dir() else ():
-            if each.name.startswith((".", "_")):
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if entry.name.startswith((".", "_")):
                 continue
-            if each.is_dir():
-                self._read(each, f"{prefix}{each.name}/")
+            if entry.is_dir():
+                self._read(entry, f"{prefix}{entry.name}/")
             else:
-                self._files[prefix + each.name] = asset(each.name, each.read_bytes())
+                self._files[prefix + entry.name] = asset(entry.name, entry.read_bytes())
 
     def get(self, path: str) -> Asset | None:
         return self._files.get(path)

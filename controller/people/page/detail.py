@@ -40,8 +40,8 @@ class Detail:
 
     def node(self, name: str) -> Json | None:
         state = self._state
-        found = state.gpu_nodes().get(name)
-        if found is None and name not in state.nodes():
+        gpu_node = state.gpu_nodes().get(name)
+        if gpu_node is None and name not in state.nodes():
             return None
         row = self._row(name)
         faults = [
@@ -56,22 +56,22 @@ class Detail:
             for gpu in row["gpus"]
             for reason in gpu["reasons"]
         ]
-        serving = offered(found.status.devices) if found is not None else {}
+        serving = offered(gpu_node.status.devices) if gpu_node is not None else {}
         resources = [
             {
-                "name": each.name,
-                "devices": each.devices,
-                "inService": min(each.devices, serving[each.name]),
-                "sharing": each.sharing,
+                "name": resource.name,
+                "devices": resource.devices,
+                "inService": min(resource.devices, serving[resource.name]),
+                "sharing": resource.sharing,
             }
-            for each in (found.status.resources if found is not None else ())
+            for resource in (gpu_node.status.resources if gpu_node is not None else ())
         ]
         return {
             **row,
-            "links": links(found.status.links) if found is not None else [],
+            "links": links(gpu_node.status.links) if gpu_node is not None else [],
             "resources": resources,
             "faults": faults,
-            "repairs": list(repairs(found.status)) if found is not None else [],
+            "repairs": list(repairs(gpu_node.status)) if gpu_node is not None else [],
         }
 
     @property
@@ -82,12 +82,12 @@ class Detail:
     def gpus_of(self, key: str) -> Iterator[list[Json]]:
         """The GPUs that a workload holds, one list for each node."""
         namespace = key.partition("/")[0]
-        for name, found in sorted(self._state.gpu_nodes().items()):
-            pods = {each.physical: each.pod_key for each in found.status.holders if each.namespace == namespace}
+        for name, gpu_node in sorted(self._state.gpu_nodes().items()):
+            pods = {each.physical: each.pod_key for each in gpu_node.status.holders if each.namespace == namespace}
             mine = {uuid: pod for uuid, pod in pods.items() if self._state.workload_of(pod) == key}
             yield [
                 self._held(name, device, uuid, mine[uuid])
-                for device in found.status.devices
+                for device in gpu_node.status.devices
                 if mine
                 for uuid in device.uuids
                 if uuid in mine
@@ -112,20 +112,20 @@ def repairs(status: GpuNodeStatus) -> Iterator[Json]:
     """
     indexes = {device.uuid: device.index for device in status.devices}
     grants = {(each.gpu, each.generation, each.action): each.granted for each in status.remediation_grants}
-    for each in sorted(status.repairs, key=lambda repair: (indexes.get(repair.gpu, len(indexes)), repair.gpu)):
-        granted = grants.get((each.gpu, each.generation, each.asks))
+    for repair in sorted(status.repairs, key=lambda one: (indexes.get(one.gpu, len(indexes)), one.gpu)):
+        granted = grants.get((repair.gpu, repair.generation, repair.asks))
         yield {
-            "gpu": indexes.get(each.gpu),
-            "uuid": each.gpu,
-            "state": each.state,
-            "since": _epoch_s(each.since),
-            "faultSince": _epoch_s(each.fault_since),
-            "attempt": each.attempt,
-            "cause": each.cause or each.reason,
-            "asks": each.asks,
+            "gpu": indexes.get(repair.gpu),
+            "uuid": repair.gpu,
+            "state": repair.state,
+            "since": _epoch_s(repair.since),
+            "faultSince": _epoch_s(repair.fault_since),
+            "attempt": repair.attempt,
+            "cause": repair.cause or repair.reason,
+            "asks": repair.asks,
             "granted": _epoch_s(granted),
-            "note": each.note,
-            "next": each.next,
+            "note": repair.note,
+            "next": repair.next,
         }
 
 

@@ -264,14 +264,14 @@ class Hub:
 
     async def _send(self, reader: Reader, watch: Watch, looked: Looked | None) -> None:
         looked_s = known_s = beat_s = self._clock.monotonic()
-        epoch, has, said = "", dict[str, int](), object()
+        epoch, has, last_denied = "", dict[str, int](), object()
         while looked is not None and not reader.gone and not self._closed:
             (visible, denied), shown = looked, _shown(watch, looked)
-            if said != denied:
+            if last_denied != denied:
                 # The first round makes the tables that ``hello`` describes.
                 await self._first_round(reader, shown)
                 await reader.tell("hello", {**watch.hello(), "denied": dict(denied), "levels": self.live.levels})
-                said = denied
+                last_denied = denied
             if not shown:
                 # A user who may see nothing is told why, and keeps no place.
                 return await reader.retry(_COME_AGAIN_S)

@@ -60,11 +60,11 @@ def node_row(
 
 def _by_device(entries: Sequence[HolderEntry]) -> dict[str, dict[str, int]]:
     """The holders of each GPU or MIG instance, by its UUID: pods, and how many shares of it each has."""
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    by_device: dict[str, dict[str, int]] = defaultdict(dict)
     for entry in entries:
-        pods = found[entry.physical]
+        pods = by_device[entry.physical]
         pods[entry.pod_key] = pods.get(entry.pod_key, 0) + 1
-    return found
+    return by_device
 
 
 def _gpu(

@@ -79,11 +79,11 @@ class PodsOfWorkload:
             if kept is not None:
                 return kept[0]
             try:
-                found = await self._listed(workload)
+                pods = await self._listed(workload)
             except KubeError:
-                found = None
-            self._recent.put(key, found, self._clock.monotonic())
-            return found
+                pods = None
+            self._recent.put(key, pods, self._clock.monotonic())
+            return pods
 
     async def _listed(self, workload: Workload) -> Json | None:
         key = first_slice(workload)

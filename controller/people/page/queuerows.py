@@ -95,18 +95,18 @@ class _Sums(NamedTuple):
 def tree_rows(engine: Engine, with_pods: WithPods = None, now_s: float = 0.0) -> Iterator[tuple[str, Json]]:
     """The rows of every ClusterQueue and Cohort, parents first. ``now_s`` decides which windows of calendars hold."""
     queues, seen = engine.state.cluster.queues, set[QuotaNode]()
-    found = None if with_pods is None else _admitted(engine, with_pods)
+    admitted = None if with_pods is None else _admitted(engine, with_pods)
     for state in queues.values():
         root = state.node.root()
         if root not in seen:
             seen.add(root)
-            *rows, _ = _below(engine, root, found, now_s)
+            *rows, _ = _below(engine, root, admitted, now_s)
             yield from reversed(rows)
     # A Cohort that no queue names yet is a tree of its own.
     for cohort in engine.state.cluster.quota.cohorts.values():
         if cohort.root() not in seen:
             seen.add(cohort.root())
-            *rows, _ = _below(engine, cohort.root(), found, now_s)
+            *rows, _ = _below(engine, cohort.root(), admitted, now_s)
             yield from reversed(rows)
 
 
@@ -214,13 +214,13 @@ def _resources(node: QuotaNode, sums: _Sums, mirrored: QueueSpec | None, closed:
         if not (cell.subtree_quota or sums.quota.get(fr) or used or fr in quotas):
             continue
         whole = bounded(sums.quota.get(fr, 0))
-        kept = cell.local_quota if node.is_queue else whole - bounded(cell.subtree_quota)
+        guaranteed = cell.local_quota if node.is_queue else whole - bounded(cell.subtree_quota)
         amounts = {
             "nominal": quota.nominal,
             "subtree": whole,
             "used": used,
             "borrowed": node.borrowed(fr) if node.parent is not None else 0,
-            "guaranteed": bounded(kept),
+            "guaranteed": bounded(guaranteed),
             "borrowingLimit": quota.borrowing_limit,
             "lendingLimit": quota.lending_limit,
             "available": 0 if fr.flavor in closed else node.available(fr),

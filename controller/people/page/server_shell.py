@@ -282,11 +282,11 @@ class PageServer:
         if asked is None:
             raise RefusedError(404, "the server could not find the requested resource")
         await self._needs(user, asked.right)
-        found: Json = (await self._server.shown(answers, asked, user))["status"]
+        view_status: Json = (await self._server.shown(answers, asked, user))["status"]
         workload = answers.workload(WorkloadKey(f"{namespace}/{name}"))
         job = job_of(workload) if workload is not None else None
         pods = await self._pods(user, workload) if workload is not None else None
-        return told(found, await _gpus(detail, f"{namespace}/{name}"), job, pods)
+        return told(view_status, await _gpus(detail, f"{namespace}/{name}"), job, pods)
 
     async def _pods(self, user: User, workload: Workload) -> Json | None:
         """How the workload's pods do, for users who may list pods in its namespace; None for others."""
@@ -468,16 +468,16 @@ def same_origin(request: web.Request) -> bool:
 
 async def limited(request: web.Request, most: int) -> bytes:
     """The body of a request. Raises RefusedError if it has more than ``most`` bytes, or does not arrive."""
-    found = bytearray()
+    body = bytearray()
     try:
         async with asyncio.timeout(10.0):
             while chunk := await request.content.read(64 * 1024):
-                found += chunk
-                if len(found) > most:
+                body += chunk
+                if len(body) > most:
                     raise RefusedError(413, f"body: found more than {most} bytes")
     except TimeoutError:
         raise RefusedError(400, "body: it did not come in time") from None
-    return bytes(found)
+    return bytes(body)
 
 
 def answered(body: Json, code: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -105,13 +105,13 @@ class Variants:
             yield key, self._seen((topic, key), row, hidden, queue_of) if hidden else row.raw
 
     def _seen(self, at: tuple[str, str], row: Row, hidden: frozenset[str], queue_of: QueueOf) -> bytes:
-        kept = self._kept.get(at)
-        if kept is None or kept[0] is not row:
-            kept = self._kept[at] = row, {}
-        found = kept[1].get(hidden)
-        if found is None:
-            found = msgspec.json.encode(hide(msgspec.json.decode(row.raw), hidden, queue_of))
-            if len(kept[1]) >= _VARIANTS:
-                del kept[1][next(iter(kept[1]))]
-            kept[1][hidden] = found
-        return found
+        entry = self._kept.get(at)
+        if entry is None or entry[0] is not row:
+            entry = self._kept[at] = row, {}
+        variant = entry[1].get(hidden)
+        if variant is None:
+            variant = msgspec.json.encode(hide(msgspec.json.decode(row.raw), hidden, queue_of))
+            if len(entry[1]) >= _VARIANTS:
+                del entry[1][next(iter(entry[1]))]
+            entry[1][hidden] = variant
+        return variant

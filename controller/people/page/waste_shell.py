@@ -31,11 +31,11 @@ class Waste:
             kept = self._shown.get((of, visible, known), now_s)
             if kept is not None:
                 return kept[0]
-            found = self._found.get(of, now_s)
-            if found is None:
+            unredacted = self._found.get(of, now_s)
+            if unredacted is None:
                 raws = [row.raw for _, row in sorted(table.rows.items())]
-                found = (await asyncio.to_thread(waste, raws, figures),)
-                self._found.put(of, found[0], now_s)
-            shown: Json = await asyncio.to_thread(visible.shown, found[0], known, queue_of)
+                unredacted = (await asyncio.to_thread(waste, raws, figures),)
+                self._found.put(of, unredacted[0], now_s)
+            shown: Json = await asyncio.to_thread(visible.shown, unredacted[0], known, queue_of)
             self._shown.put((of, visible, known), shown, now_s)
             return shown

@@ -52,13 +52,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def endpoints(raw: bytes, issuer: str) -> Endpoints:
     """The endpoints in the discovery document. Raises ProviderError."""
     try:
-        found = msgspec.json.decode(raw, type=Endpoints)
+        document = msgspec.json.decode(raw, type=Endpoints)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
         raise ProviderError(f"{issuer}{WELL_KNOWN}: {_line(wrong)}") from None
-    if found.issuer != issuer:
-        raise ProviderError(f"{issuer}{WELL_KNOWN}: issuer: found {found.issuer[:200]!r}, expected {issuer!r}")
+    if document.issuer != issuer:
+        raise ProviderError(f"{issuer}{WELL_KNOWN}: issuer: found {document.issuer[:200]!r}, expected {issuer!r}")
     for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-        url = getattr(found, name)
+        url = getattr(document, name)
         try:
             parts = urlsplit(url)
             usable = parts.scheme == "https" and bool(parts.hostname) and not parts.fragment and url.isprintable()
@@ -66,7 +66,7 @@ def endpoints(raw: bytes, issuer: str) -> Endpoints:
             usable = False
         if not usable:
             raise ProviderError(f"{issuer}{WELL_KNOWN}: {name}: found {url[:200]!r}, expected https://HOST")
-    return found
+    return document
 
 
 def keys(raw: bytes) -> tuple[jwt.PyJWK, ...]:
@@ -77,15 +77,15 @@ def keys(raw: bytes) -> tuple[jwt.PyJWK, ...]:
         raise ProviderError(f"the provider's keys: {_line(wrong)}") from None
     if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
         raise ProviderError(f"the provider's keys: expected a list of at most {_MOST_KEYS}")
-    found = []
-    for each in listed:
-        if not isinstance(each, dict) or each.get("use", "sig") != "sig" or each.get("kty") not in ("RSA", "EC"):
+    signing_keys = []
+    for key in listed:
+        if not isinstance(key, dict) or key.get("use", "sig") != "sig" or key.get("kty") not in ("RSA", "EC"):
             continue
         try:
-            found.append(jwt.PyJWK.from_dict(each))
+            signing_keys.append(jwt.PyJWK.from_dict(key))
         except (jwt.PyJWTError, ValueError, TypeError):
             continue
-    return tuple(found)
+    return tuple(signing_keys)
 
 
 def authorization(found: Endpoints, provider: OidcProvider, begun: SigningIn) -> str:
@@ -127,13 +127,13 @@ def exchange(
 def answer(raw: bytes, code: int) -> str:
     """The ID token in an answer of the token endpoint. Raises ProviderError."""
     try:
-        found = msgspec.json.decode(raw, type=Answer)
+        reply = msgspec.json.decode(raw, type=Answer)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
         raise ProviderError(f"the token endpoint answered {code}: {_line(wrong)}") from None
-    if not found.id_token or len(found.id_token) > _MOST_TOKEN or not found.id_token.isascii():
-        said = found.error[:100] if found.error.isprintable() else ""
+    if not reply.id_token or len(reply.id_token) > _MOST_TOKEN or not reply.id_token.isascii():
+        said = reply.error[:100] if reply.error.isprintable() else ""
         raise ProviderError(f"the token endpoint answered {code}: {said or 'no ID token'}")
-    return found.id_token
+    return reply.id_token
 
 
 def verified(token: str, known: Sequence[jwt.PyJWK], algorithms: Sequence[str]) -> Mapping[str, Any]:

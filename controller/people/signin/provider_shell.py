@@ -62,17 +62,17 @@ class Provider:
 
     async def user(self, code: str, begun: SigningIn) -> User:
         """The user that the provider signed in. Raises ProviderError and TokenClaimsError."""
-        found = await self._found()
+        discovered = await self._found()
         secret = await asyncio.to_thread(self._secret)
-        form, headers = exchange(found, self.settings, secret, code, begun.verifier)
-        status, raw = await self._fetch("POST", found.token_endpoint, headers=headers, data=form)
+        form, headers = exchange(discovered, self.settings, secret, code, begun.verifier)
+        status, raw = await self._fetch("POST", discovered.token_endpoint, headers=headers, data=form)
         token = answer(raw, status)
         try:
-            claims = await self._verified(token, await self._known(found))
+            claims = await self._verified(token, await self._known(discovered))
         except UnknownKeyError:
             if self._clock.monotonic() - self._fetched_s < ANEW_S:
                 raise
-            claims = await self._verified(token, await self._known(found, anew=True))
+            claims = await self._verified(token, await self._known(discovered, anew=True))
         check(claims, self.settings, begun.nonce, self._clock.wall())
         return user(claims, self.settings)
 
@@ -115,16 +115,16 @@ class Provider:
                 connector = aiohttp.TCPConnector(ssl=tls)
                 async with (
                     aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
-                    session.request(method, url, allow_redirects=False, **options) as found,
+                    session.request(method, url, allow_redirects=False, **options) as response,
                 ):
-                    raw = await read_most(found.content, _MOST_BYTES)
+                    raw = await read_most(response.content, _MOST_BYTES)
         except TimeoutError:
             raise ProviderError(f"{url[:200]}: no answer within {_TIMEOUT_S:.0f} s") from None
         except (aiohttp.ClientError, ValueError) as failed:
             raise ProviderError(f"{url[:200]}: cannot be reached: {describe(failed)}") from None
         if raw is None:
             raise ProviderError(f"{url[:200]}: found more than {_MOST_BYTES} bytes")
-        return found.status, raw
+        return response.status, raw
 
     def _tls(self) -> ssl.SSLContext:
         """The TLS context with the configured authorities, else the system's. Raises ProviderError."""
@@ -144,9 +144,9 @@ class Provider:
 def _secret_in(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            found = file.read(_MOST_SECRET + 1).strip().decode()
+            secret = file.read(_MOST_SECRET + 1).strip().decode()
     except (OSError, UnicodeError):
-        found = ""
-    if not found or len(found) > _MOST_SECRET or not found.isprintable():
+        secret = ""
+    if not secret or len(secret) > _MOST_SECRET or not secret.isprintable():
         raise ProviderError(f"{path}: found no client secret, expected one line")
-    return found
+    return secret

@@ -66,11 +66,11 @@ def user(claims: TokenClaims, provider: OidcProvider) -> User:
         raise TokenClaimsError(f"the ID token has no user name in the claim {provider.username_claim}")
     if provider.username_claim == _EMAIL and claims.get("email_verified", True) is not True:
         raise TokenClaimsError("the provider has not verified this user's e-mail address")
-    found = _username_prefix(provider) + name
-    if found.startswith(_RESERVED):
+    user_name = _username_prefix(provider) + name
+    if user_name.startswith(_RESERVED):
         raise TokenClaimsError(f"the user name begins with {_RESERVED}, which is the cluster's own")
     groups = tuple(dict.fromkeys(provider.groups_prefix + group for group in _groups(claims, provider)))
-    return User(found, groups=tuple(group for group in groups if not group.startswith(_RESERVED)))
+    return User(user_name, groups=tuple(group for group in groups if not group.startswith(_RESERVED)))
 
 
 def _username_prefix(provider: OidcProvider) -> str:

@@ -108,28 +108,29 @@ class Answers:
         return {**row, "forecast": brief(foretold.forecasts.get(row["workload"]))}
 
     def _foretold(self, key: WorkloadKey, foretold: Foretold) -> Json | None:
-        found, forecast = self._explanation(key), foretold.forecasts.get(key)
-        if found is None:
+        explanation, forecast = self._explanation(key), foretold.forecasts.get(key)
+        if explanation is None:
             return None
         if forecast is not None and forecast.not_before is not None:
-            return {**found, "forecast": shown(forecast, (), ())}
-        if forecast is None or found["position"] is None:
-            return {**found, "forecast": None}
-        turns = islice(self._in_turn(ClusterQueueName(found["clusterQueue"])), min(found["position"], AHEAD_SHOWN))
+            return {**explanation, "forecast": shown(forecast, (), ())}
+        position = explanation["position"]
+        if forecast is None or position is None:
+            return {**explanation, "forecast": None}
+        turns = islice(self._in_turn(ClusterQueueName(explanation["clusterQueue"])), min(position, AHEAD_SHOWN))
         before = [pending.key for _, _, pending in turns]
-        return {**found, "forecast": shown(forecast, before, foretold.changes)}
+        return {**explanation, "forecast": shown(forecast, before, foretold.changes)}
 
     def _explanation(self, key: WorkloadKey) -> Json | None:
         if key not in self._explained:
             workload = self._workload_of(key)
             if workload is None:
                 return None
-            found = self._explained[key] = explained(self._engine, workload, self._now_s)
+            explanation = self._explained[key] = explained(self._engine, workload, self._now_s)
             if (held := self._waits(key)) is not None:
-                found["evictionsHeld"] = held_back(held.evictions, held.until_s - self._now_s)
-            if found["state"] == "Pending":
-                queue = ClusterQueueName(found["clusterQueue"])
-                found["inRepair"] = in_repair(self._engine, queue, self._repaired(), self._now_s)
+                explanation["evictionsHeld"] = held_back(held.evictions, held.until_s - self._now_s)
+            if explanation["state"] == "Pending":
+                queue = ClusterQueueName(explanation["clusterQueue"])
+                explanation["inRepair"] = in_repair(self._engine, queue, self._repaired(), self._now_s)
         return self._explained[key]
 
     def _in_turn(self, queue: ClusterQueueName) -> list[Turn]:

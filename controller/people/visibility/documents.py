@@ -52,7 +52,7 @@ _RESOURCES: Final[Mapping[str, tuple[Json, ...]]] = {
 def documents() -> dict[str, Json]:
     """The documents by path."""
     groups = {name: _group(name, versions) for name, versions in _GROUPS.items()}
-    found: dict[str, Json] = {
+    by_path: dict[str, Json] = {
         "/apis": {
             "kind": "APIGroupList",
             "apiVersion": "v1",
@@ -69,23 +69,23 @@ def documents() -> dict[str, Json]:
     }
     schemas = {}
     for name, group in groups.items():
-        found[f"/apis/{name}"] = group
+        by_path[f"/apis/{name}"] = group
         for version in _GROUPS[name]:
             path = f"apis/{name}/{version}"
-            found[f"/{path}"] = {
+            by_path[f"/{path}"] = {
                 "kind": "APIResourceList",
                 "apiVersion": "v1",
                 "groupVersion": f"{name}/{version}",
                 "resources": list(_RESOURCES[name]),
             }
             schemas[path] = {"serverRelativeURL": f"/openapi/v3/{path}"}
-            found[f"/openapi/v3/{path}"] = {
+            by_path[f"/openapi/v3/{path}"] = {
                 "openapi": "3.0.0",
                 "info": {"title": "Tessera", "version": __version__},
                 "paths": {},
             }
-    found["/openapi/v3"] = {"paths": schemas}
-    return found
+    by_path["/openapi/v3"] = {"paths": schemas}
+    return by_path
 
 
 def _group(name: str, versions: tuple[str, ...]) -> Json:

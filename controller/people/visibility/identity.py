@@ -192,13 +192,13 @@ class _Review(msgspec.Struct):
 def reviewed(status: Any) -> User | None:
     """The user in a TokenReview's status; None for an unknown token."""
     try:
-        found = msgspec.convert(status, type=_Review)
+        review = msgspec.convert(status, type=_Review)
     except msgspec.MsgspecError:
         return None
-    told = found.user
-    if not found.authenticated or found.error or not told.username or len(told.groups or ()) > MAX_GROUPS:
+    user = review.user
+    if not review.authenticated or review.error or not user.username or len(user.groups or ()) > MAX_GROUPS:
         return None
-    return User(told.username, told.uid, told.groups or (), tuple(sorted((told.extra or {}).items())))
+    return User(user.username, user.uid, user.groups or (), tuple(sorted((user.extra or {}).items())))
 
 
 def spoken(user: User) -> dict[str, Any]:

@@ -23,13 +23,13 @@ class Recent(Generic[K, V]):
 
     def get(self, key: K, now_s: float) -> tuple[V] | None:
         """The value in a tuple, so that None can be a value; None if there is none, or it is too old."""
-        found = self._found.get(key)
-        if found is None:
+        entry = self._found.get(key)
+        if entry is None:
             return None
-        if now_s - found[1] >= self._life_s:
+        if now_s - entry[1] >= self._life_s:
             del self._found[key]
             return None
-        return (found[0],)
+        return (entry[0],)
 
     def put(self, key: K, value: V, now_s: float) -> None:
         self._found.pop(key, None)

@@ -36,23 +36,23 @@ def named(answer: Json) -> Named:
     """The namespaces that an answer names. It is one walk without generators, because the page makes it for each
     row.
     """
-    keyed, said, left = set[str](), set[str](), [answer]
+    keyed, mentioned, left = set[str](), set[str](), [answer]
     while left:
-        each = left.pop()
-        if isinstance(each, str):
-            said |= _said(each)
-        elif isinstance(each, list | tuple):
-            left += each
-        elif isinstance(each, dict):
-            for field, value in each.items():
-                said |= _said(field)
+        part = left.pop()
+        if isinstance(part, str):
+            mentioned |= _said(part)
+        elif isinstance(part, list | tuple):
+            left += part
+        elif isinstance(part, dict):
+            for field, value in part.items():
+                mentioned |= _said(field)
                 if not isinstance(value, str):
                     left.append(value)
                 elif "/" in value:
-                    said |= _said(value)
+                    mentioned |= _said(value)
                     if field in _KEYS:
                         keyed.add(value.partition("/")[0])
-    return Named(frozenset(keyed), frozenset(said - keyed))
+    return Named(frozenset(keyed), frozenset(mentioned - keyed))
 
 
 def _said(text: str) -> frozenset[str]:
@@ -87,11 +87,11 @@ def anybodys(answer: Json) -> set[str]:
 
 def _of_keys(answer: Json) -> Iterator[str]:
     if isinstance(answer, dict):
-        for field, each in answer.items():
-            if field in _KEYS and isinstance(each, str) and "/" in each:
-                yield each.partition("/")[0]
+        for field, value in answer.items():
+            if field in _KEYS and isinstance(value, str) and "/" in value:
+                yield value.partition("/")[0]
             else:
-                yield from _of_keys(each)
+                yield from _of_keys(value)
     elif isinstance(answer, list | tuple):
         for each in answer:
             yield from _of_keys(each)

@@ -181,13 +181,13 @@ def _series(rest: list[str], query: Mapping[str, str]) -> Asked | None:
 
 def _labels(selector: str) -> dict[str, str]:
     """The labels of a selector of equalities. Raises BadRequestError."""
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for part in filter(None, selector.split(",")):
         name, equal, value = part.partition("=")
         if not equal or name.endswith("!") or not name.strip():
             raise BadRequestError(f"labelSelector: found {part[:63]!r}, expected label=value")
-        found[name.strip()] = value.removeprefix("=").strip()
-    return found
+        labels[name.strip()] = value.removeprefix("=").strip()
+    return labels
 
 
 def created(raw_path: str) -> Asked | None:

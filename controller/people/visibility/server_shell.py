@@ -328,16 +328,16 @@ class ViewServer:
         try:
             manifest = manifest_of(body)
             with self._only_one(user):
-                found = await self._leader.submitted(manifest, asked.namespace)
+                forecast = await self._leader.submitted(manifest, asked.namespace)
         except (BadRequestError, NotQueuedError) as wrong:
             raise RefusedError(400, f"spec.manifest: {wrong}") from None
         except (BusyError, TimeoutError):
             raise RefusedError(429, "too many forecasts are asked for: try again", after_s=2.0) from None
-        if found is None:
+        if forecast is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
-        named = await asyncio.to_thread(namespaces, found, self._leader.known())
+        named = await asyncio.to_thread(namespaces, forecast, self._leader.known())
         hidden = await self._reviews.hidden(user, named, granted=asked.namespace)
-        return 201, msgspec.json.encode(answers.foretold(asked, manifest, found, hidden))
+        return 201, msgspec.json.encode(answers.foretold(asked, manifest, forecast, hidden))
 
     @contextmanager
     def _only_one(self, user: User) -> Iterator[None]:
@@ -373,11 +373,11 @@ class ViewServer:
         """The user, and whether another replica handed the request on. Headers come first. Raises RefusedError and
         KubeError.
         """
-        found = await self._user(request, credentials)
-        if self.listener.full(request, found[0].name):
+        user, is_forwarded = await self._user(request, credentials)
+        if self.listener.full(request, user.name):
             raise RefusedError(429, "too many connections of one user", after_s=1.0)
-        request[_USER] = found[0].name
-        return found
+        request[_USER] = user.name
+        return user, is_forwarded
 
     def stream(self, request: web.Request) -> None:
         """Takes a place for an answer without end. Raises RefusedError if none is left."""

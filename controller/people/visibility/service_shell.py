@@ -216,7 +216,7 @@ class ViewService:
         if leader is None or self._calls is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
         url, name = await self._url(holder(leader), own_port, path)
-        kept = [(key, value) for key in _HANDED_ON if (value := request.headers.get(key)) is not None]
+        handed_on = [(key, value) for key in _HANDED_ON if (value := request.headers.get(key)) is not None]
         connector, timeout = aiohttp.TCPConnector(ssl=self._calls), aiohttp.ClientTimeout(sock_read=_STREAM_S)
         jar, response = aiohttp.DummyCookieJar(), None
         try:
@@ -228,7 +228,7 @@ class ViewService:
                     request.method,
                     url,
                     params=request.query,
-                    headers=[*as_headers(user), *kept],
+                    headers=[*as_headers(user), *handed_on],
                     data=request.content if request.body_exists else None,
                     server_hostname=name,
                     allow_redirects=False,
@@ -262,12 +262,12 @@ class ViewService:
 
     async def _where(self, pod: str, own_port: int) -> tuple[str, int]:
         try:
-            found = await self._client.get(PODS, pod, dict, namespace=self._service[0])
+            pod_json = await self._client.get(PODS, pod, dict, namespace=self._service[0])
         except NotFoundError:
             raise RefusedError(503, "the replica that leads is not there: try again", after_s=2.0) from None
-        ports = [port for each in found["spec"].get("containers", ()) for port in each.get("ports", ())]
+        ports = [port for each in pod_json["spec"].get("containers", ()) for port in each.get("ports", ())]
         port = next((each["containerPort"] for each in ports if each.get("name") == PORT_NAME), own_port)
-        host = found.get("status", {}).get("podIP")
+        host = pod_json.get("status", {}).get("podIP")
         if not host:
             raise RefusedError(503, "the replica that leads has no address yet: try again", after_s=2.0)
         return str(host), int(port)

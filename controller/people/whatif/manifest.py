@@ -64,15 +64,15 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         its minimum, each of which waits by itself. Raises WrongChangeError.
         """
         try:
-            given, reader = _only(text), self._reader(objects)
-            own, known = _within(given, namespace), known_in(namespace, objects)
-            refused, odd = judged_values(given)
-            if meant := unqueued_kind(given, [(api_version(kind), kind.kind) for kind in self.kinds]):
+            document, reader = _only(text), self._reader(objects)
+            own, known = _within(document, namespace), known_in(namespace, objects)
+            refused, odd = judged_values(document)
+            if meant := unqueued_kind(document, [(api_version(kind), kind.kind) for kind in self.kinds]):
                 raise WrongChangeError(meant)
-            strangers = [f"{line}. Correct it" for line in unknown(given)]
+            strangers = [f"{line}. Correct it" for line in unknown(document)]
             if told := [*refused, *strangers, *missing_classes([own], known)]:
                 raise WrongChangeError("\n".join(sorted(told, key=_line_of)))
-            whole = given.having(reader.created(given.data, namespace))
+            whole = document.having(reader.created(document.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))
             return Arrival(
@@ -83,7 +83,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             )
         except NoQueueError:
             queues = {each.metadata.name for each in objects if _is_queue_of(each, namespace)}
-            raise WrongChangeError(no_queue(_within(given, namespace), queues)) from None
+            raise WrongChangeError(no_queue(_within(document, namespace), queues)) from None
         except (InputError, JobError, NotQueuedError) as wrong:
             raise WrongChangeError(_lines(wrong)) from None
 
@@ -123,11 +123,11 @@ def _within(given: Document, namespace: str) -> Document:
 def _only(text: str) -> Document:
     """The one document of a text. Raises InputError and WrongChangeError."""
     _check_shape(text)
-    found = documents(text, _MANIFEST)
-    if len(found) != 1:
-        where = found[1].place() if found else _MANIFEST
-        raise WrongChangeError(f"{where}: found {len(found)} documents, expected one")
-    return found[0]
+    every = documents(text, _MANIFEST)
+    if len(every) != 1:
+        where = every[1].place() if every else _MANIFEST
+        raise WrongChangeError(f"{where}: found {len(every)} documents, expected one")
+    return every[0]
 
 
 def _check_shape(text: str) -> None:

@@ -115,12 +115,12 @@ class WhatIf:
             raise RefusedError(503, "the controller's container has too little memory left to simulate", after_s=60.0)
         try:
             async with asyncio.timeout(self._limit_s):
-                found = await self._simulated(self._given(asked), free_bytes, user)
+                outcome = await self._simulated(self._given(asked), free_bytes, user)
         except TimeoutError:
             raise RefusedError(503, f"the simulation took longer than {self._limit_s:.0f} s") from None
-        if WRONG in found:
-            raise RefusedError(422, str(found[WRONG]))
-        return {**found, "tookS": round(time.perf_counter() - begun_s, 2)}
+        if WRONG in outcome:
+            raise RefusedError(422, str(outcome[WRONG]))
+        return {**outcome, "tookS": round(time.perf_counter() - begun_s, 2)}
 
     async def _simulated(self, given: Given, free_bytes: int, user: User) -> Json:
         child = await asyncio.create_subprocess_exec(
@@ -138,11 +138,11 @@ class WhatIf:
             with suppress(ConnectionError):
                 child.stdin.write(pickle.dumps(given))
                 await child.stdin.drain()
-            found = _said(await child.stdout.readline())
-            if WRONG in found:
-                return found
-            if given.asked.manifest and found[NAMESPACE] != given.asked.namespace:
-                await self._needs(user, found[NAMESPACE])
+            first = _said(await child.stdout.readline())
+            if WRONG in first:
+                return first
+            if given.asked.manifest and first[NAMESPACE] != given.asked.namespace:
+                await self._needs(user, first[NAMESPACE])
             with suppress(ConnectionError):
                 for part in _parts(list(self._objects()), list(self._workloads())):
                     child.stdin.write(part)
@@ -168,12 +168,12 @@ def _said(raw: bytes) -> Json:
 
 async def _all_of(stream: asyncio.StreamReader) -> bytes:
     """All that the stream holds; nothing if it is too long."""
-    found = bytearray()
+    received = bytearray()
     while chunk := await stream.read(64 * 1024):
-        found += chunk
-        if len(found) > _ANSWER_BYTES:
+        received += chunk
+        if len(received) > _ANSWER_BYTES:
             return b""
-    return bytes(found)
+    return bytes(received)
 
 
 def _parts(objects: list[KubernetesObject], workloads: list[Workload]) -> Iterator[bytes]:

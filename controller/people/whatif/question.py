@@ -91,13 +91,13 @@ def compared(question: Question, objects: Sequence[KubernetesObject], workloads:
         "changes": changes[:MOST_CHANGES],
         "arrived": [
             {
-                "workload": each.key,
+                "workload": workload.key,
                 "hidden": False,
-                "state": after.state(WorkloadKey(each.key)),
-                "why": after.why(WorkloadKey(each.key)),
-                "changes": after.changes(WorkloadKey(each.key)) if number < _MOST_CHANGED else [],
+                "state": after.state(WorkloadKey(workload.key)),
+                "why": after.why(WorkloadKey(workload.key)),
+                "changes": after.changes(WorkloadKey(workload.key)) if number < _MOST_CHANGED else [],
             }
-            for number, each in enumerate(question.arrival.workloads)
+            for number, workload in enumerate(question.arrival.workloads)
         ],
         "warnings": [*_warnings(question, after, len(changes))],
         "note": "What would be decided now; what ends or arrives later is not simulated.",
@@ -120,17 +120,21 @@ class _Outcome:
     """The engine's decisions until nothing changes."""
 
     def __init__(self, question: Question, objects: Sequence[KubernetesObject], workloads: Iterable[Workload]) -> None:
-        given = tuple(
+        submissions = tuple(
             Submission(order=order, arrival_s=0.0, runtime_s=None, workload=workload)
             for order, workload in enumerate(workloads)
         )
         scenario = Scenario(
-            base_s=question.now_s, objects=tuple(objects), submissions=given, warnings=(), systems=question.systems
+            base_s=question.now_s,
+            objects=tuple(objects),
+            submissions=submissions,
+            warnings=(),
+            systems=question.systems,
         )
         self._run = Run(scenario, question.config, until_s=0.0, check=False)
         self._run.settle()
         self.queues = self._run.engine.state.cluster.queues
-        self.keys = [WorkloadKey(submission.key) for submission in given]
+        self.keys = [WorkloadKey(submission.key) for submission in submissions]
 
     def state(self, key: WorkloadKey) -> str:
         holder = self._run.engine.state.cluster.holders.get(key)
@@ -160,11 +164,11 @@ class _Outcome:
         return {"admitted": states.count("admitted"), "pending": states.count("pending")}
 
     def of_queue(self, name: ClusterQueueName) -> Json:
-        found = self.queues.get(name)
-        if found is None:
+        queue = self.queues.get(name)
+        if queue is None:
             return {"admitted": 0, "pending": 0}
         active, parked = self._run.engine.state.queues.counts(name)
-        return {"admitted": len(found.holders), "pending": active + parked}
+        return {"admitted": len(queue.holders), "pending": active + parked}
 
 
 def _changes(before: _Outcome, after: _Outcome) -> Iterator[Json]:

@@ -57,7 +57,7 @@ def _places(objects: Sequence[KubernetesObject], kind: type[KubernetesObject], n
 
 
 def _of_cluster_queue(queue: ClusterQueue, change: QuotaChange, nominal: Quantity) -> ClusterQueue:
-    replace, found = msgspec.structs.replace, False
+    replace, has_quota = msgspec.structs.replace, False
     groups = []
     for group in queue.spec.resource_groups:
         flavors = []
@@ -65,13 +65,13 @@ def _of_cluster_queue(queue: ClusterQueue, change: QuotaChange, nominal: Quantit
             resources = []
             for resource in flavor.resources:
                 if (flavor.name, resource.name) == (change.flavor, change.resource):
-                    found = True
+                    has_quota = True
                     resources.append(replace(resource, nominal_quota=nominal))
                 else:
                     resources.append(resource)
             flavors.append(replace(flavor, resources=tuple(resources)))
         groups.append(replace(group, flavors=tuple(flavors)))
-    if not found:
+    if not has_quota:
         named = f"{change.resource[:63]} of flavor {change.flavor[:63]}"
         raise WrongChangeError(f"quotas: ClusterQueue {change.queue} has no quota of {named}")
     return replace(queue, spec=replace(queue.spec, resource_groups=tuple(groups)))

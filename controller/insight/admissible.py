@@ -56,7 +56,7 @@ def count_parts(engine: Engine, queue: LocalQueue, priority: int, now_s: float) 
     ClusterQueue is not there. Nothing is admissible while either queue takes nothing in; what runs in one that drains
     is on its way out and counts no more. A pause follows each try.
     """
-    found: list[UnitCount] = []
+    counts: list[UnitCount] = []
     key = LocalQueueKey(queue.key)
     state = engine.queue_of(key)
     for shape in shapes_of(queue) if state is not None else ():
@@ -65,9 +65,9 @@ def count_parts(engine: Engine, queue: LocalQueue, priority: int, now_s: float) 
             units, held = 0, 0 if _is_draining(queue, state) else _held(state, queue, shape, flavor)
             if opens_when(engine, key) is None:
                 units = yield from most_parts(engine, state, queue, shape, flavor, priority, now_s)
-            found.append(UnitCount(shape.name, flavor, priority, units, held))
+            counts.append(UnitCount(shape.name, flavor, priority, units, held))
             yield
-    return found
+    return counts
 
 
 def next_parts(

@@ -42,11 +42,11 @@ def _above(engine: Engine, node: QuotaNode | None) -> Iterator[tuple[str, Calend
 
 def _shown(owner: str, calendar: Calendar, now_s: float) -> Json:
     open_now, next_s = in_force(calendar.entries, now_s), next_change_s(calendar.entries, now_s)
-    said = [calendar_window(owner, _line(entry), moment(end_s)) for entry, end_s in open_now]
-    if not said and next_s is not None:
+    sentences = [calendar_window(owner, _line(entry), moment(end_s)) for entry, end_s in open_now]
+    if not sentences and next_s is not None:
         begins = min(calendar.entries, key=lambda entry: entry.times.changes_s(now_s))
-        said = [calendar_change(owner, _line(begins), moment(next_s))]
-    said += [calendar_wrong(owner, problem) for problem in calendar.problems]
+        sentences = [calendar_change(owner, _line(begins), moment(next_s))]
+    sentences += [calendar_wrong(owner, problem) for problem in calendar.problems]
     return {
         "owner": owner,
         "windows": [
@@ -55,7 +55,7 @@ def _shown(owner: str, calendar: Calendar, now_s: float) -> Json:
         ],
         "nextChange": None if next_s is None else moment(next_s),
         "problems": list(calendar.problems),
-        "sentence": ". ".join(said),
+        "sentence": ". ".join(sentences),
     }
 
 

@@ -123,15 +123,15 @@ def _passed_over(engine: Engine, queue: ClusterQueueName, key: WorkloadKey) -> J
     cluster = engine.state.cluster
     state, holder = cluster.queues.get(queue), cluster.holders.get(key)
     held = {fr.flavor for fr in holder.usage} if holder is not None else set()
-    told = interrupted_flavors(state, cluster) if state is not None else {}
+    sentences = interrupted_flavors(state, cluster) if state is not None else {}
     groups = state.groups if state is not None else ()
     others = {name for group in groups if len(group.flavors) > 1 for name in group.flavors}
-    found = {
+    passed_over = {
         name: said
-        for name, said in told.items()
+        for name, said in sentences.items()
         if name in others and name not in held and is_interrupted_often(cluster.flavors[name])
     }
-    return {"flavors": list(found), "sentence": ". ".join(found.values())} if found else None
+    return {"flavors": list(passed_over), "sentence": ". ".join(passed_over.values())} if passed_over else None
 
 
 def _preempted(workload: Workload) -> Json | None:

@@ -34,7 +34,7 @@ def plans(engine: Engine, now_s: float) -> list[Json]:
     """A plan for each workload that would run, each on top of those before it. ``engine`` has an ``unlimited``
     configuration and all objects; it cannot be used afterwards, since its decisions are not written.
     """
-    found: dict[WorkloadKey, list[Evicted]] = {}
+    moves: dict[WorkloadKey, list[Evicted]] = {}
     helped: dict[WorkloadKey, Holder] = {}
     for _ in range(_MOST_CYCLES):
         if engine.settled(now_s):
@@ -42,8 +42,8 @@ def plans(engine: Engine, now_s: float) -> list[Json]:
         for decision in engine.cycle(now_s).made:
             if isinstance(decision, Evicted) and decision.move is not None and decision.by is not None:
                 helped[decision.by.key] = decision.by
-                found.setdefault(decision.by.key, []).append(decision)
-    return [_plan(helped[key], moved) for key, moved in found.items()]
+                moves.setdefault(decision.by.key, []).append(decision)
+    return [_plan(helped[key], moved) for key, moved in moves.items()]
 
 
 def frees(engine: Engine, now_s: float) -> list[Json]:
@@ -57,14 +57,14 @@ def frees(engine: Engine, now_s: float) -> list[Json]:
 def _freed(one: Emptied) -> Json:
     moves = [
         {
-            "workload": each.holder.key,
-            "clusterQueue": each.holder.cluster_queue,
-            "from": list(each.move.leaves),
-            "to": list(each.move.goes_to),
-            "lostGpuSeconds": round(each.price.work, 3),
-            "restartGpuSeconds": round(each.price.restart, 3),
+            "workload": planned.holder.key,
+            "clusterQueue": planned.holder.cluster_queue,
+            "from": list(planned.move.leaves),
+            "to": list(planned.move.goes_to),
+            "lostGpuSeconds": round(planned.price.work, 3),
+            "restartGpuSeconds": round(planned.price.restart, 3),
         }
-        for each in one.moves
+        for planned in one.moves
     ]
     return {
         "node": one.node,
@@ -79,14 +79,14 @@ def _freed(one: Emptied) -> Json:
 def _plan(waiting: Holder, moved: list[Evicted]) -> Json:
     moves = [
         {
-            "workload": each.key,
-            "clusterQueue": each.holder.cluster_queue,
-            "from": list(each.move.leaves),
-            "to": list(each.move.goes_to),
-            "lostGpuSeconds": round(each.move.lost_gpu_s, 3),
+            "workload": evicted.key,
+            "clusterQueue": evicted.holder.cluster_queue,
+            "from": list(evicted.move.leaves),
+            "to": list(evicted.move.goes_to),
+            "lostGpuSeconds": round(evicted.move.lost_gpu_s, 3),
         }
-        for each in moved
-        if each.move is not None
+        for evicted in moved
+        if evicted.move is not None
     ]
     return {
         "workload": waiting.key,

@@ -109,25 +109,25 @@ def pods_shown(
 
 def _of_the_workload(pods: Sequence[Json], expected: int) -> Sequence[Json]:
     """The pods without gated ones that are too many: those above a gang's minimum are queued by themselves soon."""
-    spare, kept = len(pods) - sum(in_phase(pods, phase) for phase in ENDED_PHASES) - expected, list[Json]()
+    spare, remaining = len(pods) - sum(in_phase(pods, phase) for phase in ENDED_PHASES) - expected, list[Json]()
     for pod in reversed(pods):
         if spare > 0 and pod["spec"].get("schedulingGates"):
             spare -= 1
         else:
-            kept.append(pod)
-    return kept[::-1]
+            remaining.append(pod)
+    return remaining[::-1]
 
 
 def with_sizes(pods: Json | None, too_large: str | None) -> Json | None:
     """``pods_shown`` where no node is large enough for a pod (``too_large``): pods without a node wait in vain."""
     if pods is None or too_large is None:
         return pods
-    found = []
+    changed = []
     for trouble in pods["troubles"]:
         after = trouble["next"].partition(_KEEPS)
         said = f"It never starts on these nodes. {too_large}{''.join(after[1:])}"
-        found.append({**trouble, "next": said} if trouble["kind"] == NO_NODE else trouble)
-    return {**pods, "troubles": found}
+        changed.append({**trouble, "next": said} if trouble["kind"] == NO_NODE else trouble)
+    return {**pods, "troubles": changed}
 
 
 def _shown(trouble: PodTrouble, now: datetime) -> Json:
@@ -149,16 +149,16 @@ def troubles(
     there = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ENDED_PHASES]
     of = max(expected, len(pods))
     lost = dict(_failed(nodes))
-    found: dict[tuple[str, str, str], list[tuple[str, datetime | None]]] = {}
+    affected: dict[tuple[str, str, str], list[tuple[str, datetime | None]]] = {}
     for pod in there:
         for kind, what, since, then in _of_pod(pod, lost, policy):
-            found.setdefault((kind, what, then), []).append((str(pod["metadata"]["name"]), since))
+            affected.setdefault((kind, what, then), []).append((str(pod["metadata"]["name"]), since))
     made = []
     if settled and len(pods) < expected:
         lacking, then = expected - len(pods), "Its job makes them: see its Events"
         what = "its job has not made all of them"
         made.append(PodTrouble(kind=MISSING, what=what, pods=(), count=lacking, of=of, since=None, next=then))
-    for (kind, what, then), which in found.items():
+    for (kind, what, then), which in affected.items():
         times = [since for _, since in which if since is not None]
         names, since = tuple(sorted(name for name, _ in which)), min(times, default=None)
         made.append(PodTrouble(kind=kind, what=what, pods=names, count=len(names), of=of, since=since, next=then))
@@ -239,16 +239,16 @@ def _after_failure(meta: Json, policy: FailurePolicy) -> str:
 
 def _failed(nodes: Iterable[GpuNode]) -> Iterator[tuple[str, list[tuple[str, Health]]]]:
     """The failed devices that each pod, ``NAMESPACE/NAME``, holds, as people name them, with their health."""
-    found: dict[str, list[tuple[str, Health]]] = {}
+    by_pod: dict[str, list[tuple[str, Health]]] = {}
     for node in nodes:
         lost = dict(of for device in node.status.devices for of in _lost(device))
         for holder in node.status.holders:
             if holder.physical in lost:
                 name, health = lost[holder.physical]
                 told = (f"{name} of {node.metadata.name}", health)
-                if told not in found.setdefault(holder.pod_key, []):
-                    found[holder.pod_key].append(told)
-    yield from found.items()
+                if told not in by_pod.setdefault(holder.pod_key, []):
+                    by_pod[holder.pod_key].append(told)
+    yield from by_pod.items()
 
 
 def _lost(device: Device) -> Iterator[tuple[str, tuple[str, Health]]]:

@@ -69,16 +69,16 @@ def lacking(record: DecisionRecord | None, units: int, clock: Clock, on: Collect
     missing = _missing(record, on) if record is not None and not admits(record) else None
     if record is None or missing is None:
         return words.no_more_fits()
-    told = [
+    clauses = [
         words.free_now(
-            f"{quantity_of(each.resource, max(0, each.available))}",
-            f"{quantity_of(each.resource, each.potential)} {each.resource} of flavor {missing.flavor}",
+            f"{quantity_of(shortfall.resource, max(0, shortfall.available))}",
+            f"{quantity_of(shortfall.resource, shortfall.potential)} {shortfall.resource} of flavor {missing.flavor}",
             record.cluster_queue,
         )
-        for each in missing.shortfalls
-        if each.needed > each.available
+        for shortfall in missing.shortfalls
+        if shortfall.needed > shortfall.available
     ]
-    return ", ".join(told) or words.no_more_fits()
+    return ", ".join(clauses) or words.no_more_fits()
 
 
 def whys(engine: Engine, wish: Wish, make: Make, units: int, start: Promised, clock: Clock) -> Iterator[str]:
@@ -130,16 +130,16 @@ def changes(engine: Engine, wish: Wish, start: Promised, clock: Clock) -> Iterat
 
 def _ends(engine: Engine, wish: Wish, start: Promised, clock: Clock) -> Iterator[str]:
     more: list[tuple[Ended, dict[ResourceName, Amount]]] = []
-    told = 0
-    for each in start.ended:
-        if not (back := _of_unit(wish, start, each.held.charges)):
+    named = 0
+    for ended in start.ended:
+        if not (back := _of_unit(wish, start, ended.held.charges)):
             continue
-        if told == _NAMED:
-            more.append((each, back))
+        if named == _NAMED:
+            more.append((ended, back))
             continue
-        told += 1
-        ends = words.ends_then if _says_its_runtime(engine, each.held.key) else words.usually_ends
-        yield ends(_written(back), _whose(wish, each.held.key, each.held.queue), clock.say(each.at_s))
+        named += 1
+        ends = words.ends_then if _says_its_runtime(engine, ended.held.key) else words.usually_ends
+        yield ends(_written(back), _whose(wish, ended.held.key, ended.held.queue), clock.say(ended.at_s))
     if more:
         amount = _written(_sum(back for _, back in more))
         yield words.more_end(amount, len(more), clock.say(max(each.at_s for each, _ in more)))
@@ -147,12 +147,12 @@ def _ends(engine: Engine, wish: Wish, start: Promised, clock: Clock) -> Iterator
 
 def _starts(wish: Wish, start: Promised, clock: Clock) -> Iterator[str]:
     taking = [(each, took) for each in start.between if (took := _of_unit(wish, start, each.charges))]
-    for each, took in taking[:_NAMED]:
-        whose = _whose(wish, each.key, each.queue)
-        if each.end_s is None:
-            yield words.starts_before(_written(took), whose, clock.say(each.start_s))
+    for other, took in taking[:_NAMED]:
+        whose = _whose(wish, other.key, other.queue)
+        if other.end_s is None:
+            yield words.starts_before(_written(took), whose, clock.say(other.start_s))
         else:
-            yield words.runs_before(_written(took), whose, clock.say(each.start_s), clock.say(each.end_s))
+            yield words.runs_before(_written(took), whose, clock.say(other.start_s), clock.say(other.end_s))
     more = taking[_NAMED:]
     if more:
         left = _written(_sum(took for each, took in more if each.end_s is None))
@@ -161,20 +161,20 @@ def _starts(wish: Wish, start: Promised, clock: Clock) -> Iterator[str]:
 
 def _of_unit(wish: Wish, start: Promised, charges: Iterable[Charge]) -> dict[ResourceName, Amount]:
     """What of the charges is on what the units take."""
-    found: dict[ResourceName, Amount] = {}
+    amounts: dict[ResourceName, Amount] = {}
     for charge in charges:
         resource = charge.fr.resource
         if resource in wish.unit and charge.amount and (not start.on or charge.fr in start.on):
-            found[resource] = found.get(resource, 0) + charge.amount
-    return found
+            amounts[resource] = amounts.get(resource, 0) + charge.amount
+    return amounts
 
 
 def _sum(some: Iterable[dict[ResourceName, Amount]]) -> dict[ResourceName, Amount]:
-    found: dict[ResourceName, Amount] = {}
+    sums: dict[ResourceName, Amount] = {}
     for each in some:
         for resource, amount in each.items():
-            found[resource] = found.get(resource, 0) + amount
-    return found
+            sums[resource] = sums.get(resource, 0) + amount
+    return sums
 
 
 def _written(amounts: dict[ResourceName, Amount]) -> str:

@@ -132,19 +132,19 @@ def _later(engine: Engine, wish: Wish, makes: Makes, clock: Clock, least: Promis
     if wish.most > wish.least:
         given = makes.whole(wish.most)
         most = yield from _start(engine, given, tried(engine, given, clock.now_s), clock)
-    found: list[Offer] = []
+    offers: list[Offer] = []
     for units, start in ((wish.least, least), (wish.most, most)):
         if start.start_s is None:
             continue
         from_s = max(start.start_s, wish.not_before_s)
-        if found and found[-1].from_s >= from_s:
-            found.pop()
+        if offers and offers[-1].from_s >= from_s:
+            offers.pop()
         yield
         free = whys(engine, wish, makes.whole, units, start, clock)
         why = "; ".join([*free, *changes(engine, wish, start, clock)])
-        if not found or found[-1].units != units:
-            found.append(Offer(units=units, from_s=from_s, now=from_s <= clock.now_s, why=why))
-    return found
+        if not offers or offers[-1].units != units:
+            offers.append(Offer(units=units, from_s=from_s, now=from_s <= clock.now_s, why=why))
+    return offers
 
 
 def _elsewhere(engine: Engine, wish: Wish, makes: Makes, clock: Clock) -> Parts[Offer | None]:

@@ -47,15 +47,15 @@ class GrantedPods:
 
     def of(self, keys: Iterable[ObjectKey]) -> list[SeenPod] | None:
         """The pods; None while the watch does not show what was written to one of them."""
-        found: list[SeenPod] = []
+        pods: list[SeenPod] = []
         for key in keys:
             entry = self._feeds[CAPACITY_PODS].get(key)
             if entry is None:
                 continue
             if self._actions.written.behind(key, entry.uid, entry.resource_version):
                 return None
-            found.append(SeenPod(entry.object.json))
-        return found
+            pods.append(SeenPod(entry.object.json))
+        return pods
 
     def forget(self, key: ObjectKey, uid: str) -> None:
         self._actions.written.forget(key)
@@ -90,18 +90,18 @@ class GrantedPods:
             counted=self._engine.state.cluster.queue(holder.cluster_queue).group_of,
             begins_s=now_s if state.from_s is None else state.from_s,
         )
-        found = inside(grant, mine, now_s)
+        outcome = inside(grant, mine, now_s)
         try:
             config = self._engine.state.config
             off = off_spot(never_spot(config.extensions)) if self._cluster.is_off_spot(workload.typed) else ()
             info = infos_by_set(workload, self._cluster, config.gates, off)[POD_SET]
-            patches = [_patch(each, info, admission) for each in found.start]
+            patches = [_patch(each, info, admission) for each in outcome.start]
         except (FlavorMissingError, StartConflictError, KeyError) as error:
-            self._wait([(each.pod, f"{error}") for each in found.start], kept)
+            self._wait([(each.pod, f"{error}") for each in outcome.start], kept)
             return
-        self._wait(found.waits, kept)
+        self._wait(outcome.waits, kept)
         await self._end(_about(kept), strangers, words.grant_is_another(grant.name))
-        await self._actions.carry_out(_about(kept), {each.pod.name: each.pod.raw for each in found.start}, patches)
+        await self._actions.carry_out(_about(kept), {each.pod.name: each.pod.raw for each in outcome.start}, patches)
 
     async def refuse(self, key: ObjectKey, pods: Sequence[SeenPod], why: str) -> None:
         """Ends pods that run inside of a grant that is no more, and says of others why they wait."""

@@ -67,13 +67,13 @@ def inside(grant: Grant, pods: Sequence[SeenPod], now_s: float) -> Inside:
     waits: list[tuple[SeenPod, str]] = []
     for pod in sorted(waiting(pods), key=lambda each: each.age_key):
         try:
-            found = _start(grant, room, pod, now_s)
+            outcome = _start(grant, room, pod, now_s)
         except JobError as error:
-            found = str(error)
-        if isinstance(found, Start):
-            start.append(found)
+            outcome = str(error)
+        if isinstance(outcome, Start):
+            start.append(outcome)
         else:
-            waits.append((pod, found))
+            waits.append((pod, outcome))
     room.validate()
     return Inside(tuple(start), room.used, tuple(waits))
 

@@ -160,12 +160,12 @@ def answered(wish: Wish, state: State, offers: Sequence[Offer], now_s: float, ru
     stands_s = now_s + wish.answer_within_s
     named = tuple(
         msgspec.structs.replace(
-            each,
+            offer,
             id=f"{_OFFER}{before + number}",
             stands_until_s=stands_s,
-            until_s=None if wish.duration_s is None else each.from_s + wish.duration_s,
+            until_s=None if wish.duration_s is None else offer.from_s + wish.duration_s,
         )
-        for number, each in enumerate(offers, 1)
+        for number, offer in enumerate(offers, 1)
     )
     made = _with_offers(State(state=OFFERED, holds_until_s=state.holds_until_s), named, now_s, rules)
     if made.offer(wish.accepts) is not None:
@@ -200,24 +200,24 @@ def _offered(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
     taken = state.offer(state.accepted or wish.accepts)
     if taken is not None and (state.accepted or now_s < taken.stands_until_s):
         return _taken(wish, state, taken, seen, now_s, rules)
-    kept = next((each for each in state.offers if each.now and now_s < each.stands_until_s), None)
+    immediate = next((each for each in state.offers if each.now and now_s < each.stands_until_s), None)
     most_s = now_s + rules.longest_hold_s if state.holds_until_s is None else state.holds_until_s
     hold_s = min(wish.answer_within_s, most_s - now_s)
-    if kept is not None and (kept.held or hold_s > 0.0):
-        mine = seen if seen is not None and seen.offer == kept.id else None
-        if not kept.held and (mine is None or mine.phase is Phase.QUEUED):
-            least = wish.least if kept.elsewhere else 1
+    if immediate is not None and (immediate.held or hold_s > 0.0):
+        mine = seen if seen is not None and seen.offer == immediate.id else None
+        if not immediate.held and (mine is None or mine.phase is Phase.QUEUED):
+            least = wish.least if immediate.elsewhere else 1
             want = Want(
                 least=least,
-                most=kept.units,
-                offer=kept.id,
+                most=immediate.units,
+                offer=immediate.id,
                 lasts_s=hold_s,
-                elsewhere=kept.elsewhere,
+                elsewhere=immediate.elsewhere,
                 free_only=True,
             )
             return Step(state=state, want=want, told=False)
-        if not kept.held and mine is not None and mine.phase is Phase.HOLDS:
-            from_s = max(kept.from_s, mine.begins_s)
+        if not immediate.held and mine is not None and mine.phase is Phase.HOLDS:
+            from_s = max(immediate.from_s, mine.begins_s)
             changes = {
                 "units": mine.units,
                 "held": True,
@@ -226,12 +226,12 @@ def _offered(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
                 "from_s": from_s,
                 "until_s": None if wish.duration_s is None else from_s + wish.duration_s,
             }
-            state = _with_offers(state, _replaced(state, kept.id, **changes), now_s, rules)
+            state = _with_offers(state, _replaced(state, immediate.id, **changes), now_s, rules)
             state = msgspec.structs.replace(state, holds_until_s=most_s)
         elif mine is None or mine.phase is not Phase.HOLDS:
-            left = tuple(each for each in state.offers if each.id != kept.id)
+            left = tuple(each for each in state.offers if each.id != immediate.id)
             if not left:
-                return _expired(state, words.offers_gone()) if kept.held else _ask(state, now_too=False)
+                return _expired(state, words.offers_gone()) if immediate.held else _ask(state, now_too=False)
             state = _with_offers(state, left, now_s, rules)
     standing = [each for each in state.offers if now_s < each.stands_until_s]
     if not standing:
@@ -260,17 +260,18 @@ def _taken(wish: Wish, state: State, taken: Offer, seen: Seen | None, now_s: flo
     if wish.not_after_s is not None and now_s >= wish.not_after_s:
         return _expired(state, words.accepted_in_vain(taken.id, rules.say(wish.not_after_s)))
     if now_s < wish.not_before_s:
-        said = words.accepted_for_later(taken.id, words.begins_at(rules.say(wish.not_before_s)))
-        return Step(state=replace(state, accepted=taken.id, message=said), due_s=wish.not_before_s)
+        message = words.accepted_for_later(taken.id, words.begins_at(rules.say(wish.not_before_s)))
+        return Step(state=replace(state, accepted=taken.id, message=message), due_s=wish.not_before_s)
     if mine is not None and mine.phase is not Phase.QUEUED and (taken.now or mine.phase is Phase.LOST):
         return _ask(replace(state, accepted=""))
     want = Want(least=taken.units, most=taken.units, offer=taken.id, lasts_s=wish.duration_s, elsewhere=taken.elsewhere)
-    said = words.accepted(taken.id, taken.units, wish.queue)
+    message = words.accepted(taken.id, taken.units, wish.queue)
     waits = mine is not None and mine.phase is Phase.WAITS
     preempts = mine is not None and mine.preempts
-    due_s = wish.not_after_s
-    state = replace(state, accepted=taken.id, message=f"{said}. {words.waits_for_victims()}" if preempts else said)
-    return Step(state=state, want=want, told=waits, hints=preempts, due_s=due_s)
+    if preempts:
+        message = f"{message}. {words.waits_for_victims()}"
+    state = replace(state, accepted=taken.id, message=message)
+    return Step(state=state, want=want, told=waits, hints=preempts, due_s=wish.not_after_s)
 
 
 def _expired(state: State, why: str) -> Step:
@@ -297,7 +298,7 @@ def _said(wish: Wish, state: State, now_s: float, rules: Rules) -> State:
 
 
 def _granted(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: Rules) -> Step:
-    replace, told = msgspec.structs.replace, (state.units, state.until_s)
+    replace, before = msgspec.structs.replace, (state.units, state.until_s)
     if seen is None or seen.phase is not Phase.HOLDS:
         why = words.taken(seen.why) if seen is not None and seen.why else words.taken("its Workload is gone")
         return _released(state, why)
@@ -316,7 +317,7 @@ def _granted(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
     due_s = min((each for each in (state.until_s, idle_s) if each is not None), default=None)
     want = Want(least=units, most=units, offer=seen.offer, lasts_s=wish.duration_s)
     state = replace(state, units=units)
-    if (state.units, state.until_s) != told:
+    if (state.units, state.until_s) != before:
         state = _said(wish, state, now_s, rules)
     return Step(state=state, want=want, due_s=due_s)
 
@@ -349,16 +350,16 @@ def _amount(name: str, amount: int) -> str:
 
 
 def _with_offers(state: State, offers: tuple[Offer, ...], now_s: float, rules: Rules) -> State:
-    told = [
+    clauses = [
         words.one_offer(
-            each.id,
-            each.units,
-            words.begins_now() if each.from_s <= now_s else words.begins_at(rules.say(each.from_s)),
-            words.held_until(rules.say(each.stands_until_s)) if each.held else "",
+            offer.id,
+            offer.units,
+            words.begins_now() if offer.from_s <= now_s else words.begins_at(rules.say(offer.from_s)),
+            words.held_until(rules.say(offer.stands_until_s)) if offer.held else "",
         )
-        for each in offers
+        for offer in offers
     ]
-    return msgspec.structs.replace(state, offers=offers, message=words.offered(", ".join(told)))
+    return msgspec.structs.replace(state, offers=offers, message=words.offered(", ".join(clauses)))
 
 
 def _replaced(state: State, name: str, **changes: object) -> tuple[Offer, ...]:

@@ -167,12 +167,12 @@ class CapacityController:
             self._due.clear()
             now_s = self._clock.wall()
             next_s = math.inf
-            for key, found in self._files.items():
-                if found.due_s is not None and found.due_s <= now_s:
-                    found.due_s = None
+            for key, file in self._files.items():
+                if file.due_s is not None and file.due_s <= now_s:
+                    file.due_s = None
                     self._queue.put(key)
-                elif found.due_s is not None:
-                    next_s = min(next_s, found.due_s)
+                elif file.due_s is not None:
+                    next_s = min(next_s, file.due_s)
             await self._clock.wait(self._due, min(max(next_s - now_s, 0.05), _LONGEST_S))
 
     async def _reconcile(self, key: ObjectKey) -> None:
@@ -191,16 +191,16 @@ class CapacityController:
             known = None
         if self._written.behind(key, entry.uid, entry.resource_version):
             return
-        kept: KeptRequest = entry.object
-        found = self._files[key] = known or File(kept)
-        found.kept = kept
-        if not self._rules.answers and found.state.state not in (GRANTED, *life.FINAL) and not self._of(found.uid):
+        kept_request: KeptRequest = entry.object
+        file = self._files[key] = known or File(kept_request)
+        file.kept = kept_request
+        if not self._rules.answers and file.state.state not in (GRANTED, *life.FINAL) and not self._of(file.uid):
             return
-        wrong = "" if found.state.state or not self._rules.answers else found.problem or self._no_priority(kept)
+        wrong = "" if file.state.state or not self._rules.answers else file.problem or self._no_priority(kept_request)
         if wrong:
-            await self._tell(found, life.refused(wrong).state, "")
+            await self._tell(file, life.refused(wrong).state, "")
         else:
-            await self._move(found, pods)
+            await self._move(file, pods)
         self._due.set()
 
     def _no_priority(self, kept: KeptRequest) -> str:

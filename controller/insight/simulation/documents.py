@@ -174,10 +174,10 @@ def read(text: str, file: str, *, is_bare: bool = False) -> Reading:
 
     ``is_bare``: a mapping need not be an object of the API, so that configuration files are documents too.
     """
-    found = Reading([], [], [])
+    reading = Reading([], [], [])
     if (line := too_deep(text)) is not None:
-        found.errors.append(f"{file}:{line}: {deeply_nested()}")
-        return found
+        reading.errors.append(f"{file}:{line}: {deeply_nested()}")
+        return reading
     source = Source(text)
     try:
         loader = _Loader(text)
@@ -187,14 +187,14 @@ def read(text: str, file: str, *, is_bare: bool = False) -> Reading:
                     break
                 data = loader.get_data()
                 if data is not None:
-                    _sort_in(Document(file, number, data, (), source), found, is_bare=is_bare)
+                    _sort_in(Document(file, number, data, (), source), reading, is_bare=is_bare)
         finally:
             loader.dispose()
         if loader.has_repeated:
-            found.warnings.extend(_told_twice(file, *each) for each in _repeated(text))
+            reading.warnings.extend(_told_twice(file, *each) for each in _repeated(text))
     except yaml.YAMLError as wrong:
-        found.errors.append(not_yaml(text, wrong).told(file))
-    return found
+        reading.errors.append(not_yaml(text, wrong).told(file))
+    return reading
 
 
 def _repeated(text: str) -> Iterator[tuple[Path_, int, int]]:
@@ -322,17 +322,17 @@ def _misnamed(document: Document) -> Iterator[str]:
     """
     metadata = document.data["metadata"]
     for key in ("name", "generateName", "namespace"):
-        said = metadata.get(key)
-        if said is None or said == "":
+        value = metadata.get(key)
+        if value is None or value == "":
             continue
         is_label = key == "namespace" or document.kind == "Namespace"
-        name = str(said)
+        name = str(value)
         if key == "generateName" and name.endswith("-"):
             name = f"{name[:-2]}a"  # what follows makes it a name (``maskTrailingDash``)
         if not (is_object_name(name) and (not is_label or is_label_name(name))):
             signs = "letters a to z, digits and -" if is_label else "letters a to z, digits, - and ."
             expected = f"at most {63 if is_label else 253} {signs}, with a letter or digit at both ends"
-            yield document.told(("metadata", key), f"found {shown(said)}, expected {expected}. Correct it")
+            yield document.told(("metadata", key), f"found {shown(value)}, expected {expected}. Correct it")
 
 
 def warned(line: str) -> str:

@@ -31,12 +31,12 @@ def groups(document: Document, default_queues: Collection[str]) -> list[Document
     try:
         if not labels(owner).get(QUEUE_NAME) and meta["namespace"] in default_queues:
             owner = {**owner, "metadata": {**meta, "labels": {**labels(owner), QUEUE_NAME: DEFAULT_QUEUE}}}
-        found = kind.groups(_running(owner))
+        serving_groups = kind.groups(_running(owner))
     except JobError as error:
         raise document.error(f"{document.kind} {meta['name']}: {error}") from None
     bodies = [
         {**owner, "metadata": {**owner["metadata"], "name": group.name}, _GROUP: [meta["name"], group.name]}
-        for group in found
+        for group in serving_groups
     ]
     return [document.having(body) for body in bodies]
 

@@ -37,9 +37,9 @@ def kinds_read(
     declared = {each.data["metadata"]["name"]: each for each in documents if is_declaration(each)}
     foreign = ForeignJobKind(tiers)
     known = KINDS_OF_JOBS if grow else {key: kind.whole() for key, kind in KINDS_OF_JOBS.items()}
-    found = {**known, (api_version(foreign), foreign.kind): foreign}
+    kinds = {**known, (api_version(foreign), foreign.kind): foreign}
     for name, verdict in verdicts([each.data for each in declared.values()], _KNOWN, externals).items():
         if verdict.kind is None:
             raise declared[name].error(f"{KIND} {name}: {verdict.message}")
-        found[api_version(verdict.kind), verdict.kind.kind] = verdict.kind
-    return found
+        kinds[api_version(verdict.kind), verdict.kind.kind] = verdict.kind
+    return kinds

@@ -161,18 +161,18 @@ def scenario(
 
     Raises InputError with all problems.
     """
-    told = _Told([], [], [])
+    findings = _Findings([], [], [])
     jobs, objects = list[Document](), list[KubernetesObject]()
     pod_groups: dict[tuple[str, GroupName], Json] = {}
     facts: Facts = {}
     wishes: list[tuple[int, Document]] = []
     systems: set[System] = set()
-    given = [_stored(document) for document in named(map(_placed, documents))]
+    stored = [_stored(document) for document in named(map(_placed, documents))]
     externals, tiers = config.integrations.external_frameworks, config.tiers
-    kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
+    kinds = kinds_read(stored, externals, tiers, grow=config.jobs_grow)
     beside = tuple(nodes)
-    fleet, known, natives = fleet_of(config.fractions, given, beside), by_name(given), NativeGroups()
-    queues = {each.key: queue_of_request(each) for each in given if is_request(each)}
+    fleet, known, natives = fleet_of(config.fractions, stored, beside), by_name(stored), NativeGroups()
+    queues = {each.key: queue_of_request(each) for each in stored if is_request(each)}
 
     def take(document: Document) -> None:
         _check_foreign(document)
@@ -187,28 +187,28 @@ def scenario(
         elif (group := pod_group_of(document)) is not None:
             pod_groups[document.data["metadata"]["namespace"], group] = document.data
         elif not natives.take(document):
-            objects.extend(_object(document, kinds, told.notes, known))
+            objects.extend(_object(document, kinds, findings.notes, known))
 
-    for document in given:
+    for document in stored:
         if not is_declaration(document):
-            told.tried(partial(take, document), None)
-    told.end()
+            findings.tried(partial(take, document), None)
+    findings.end()
     outside = _Outside(config, objects)
-    told.errors += [*natives.wrong_levels(jobs, objects), *natives.wrong_priorities(jobs, objects)]
-    told.notes += [*natives.unread(jobs), *natives.surplus(jobs)]
+    findings.errors += [*natives.wrong_levels(jobs, objects), *natives.wrong_priorities(jobs, objects)]
+    findings.notes += [*natives.unread(jobs), *natives.surplus(jobs)]
     objects += natives.claims(objects)
     pod_groups |= natives.pod_groups()
-    jobs = [told.tried(partial(natives.joined, job, known), job) for job in jobs]
+    jobs = [findings.tried(partial(natives.joined, job, known), job) for job in jobs]
     jobs = [
         queued
         for job in jobs
-        if (queued := told.tried(partial(_queued, job, pod_groups, systems, outside, config.schedulers), None))
+        if (queued := findings.tried(partial(_queued, job, pod_groups, systems, outside, config.schedulers), None))
     ]
     systems |= {system_of(type(loaded)) for loaded in objects if isinstance(loaded, QueueOwner)}
     objects += _namespaces(objects, jobs)
-    base_s = told.tried(partial(base_of, objects, start_s), EPOCH_S)
+    base_s = findings.tried(partial(base_of, objects, start_s), EPOCH_S)
     objects = [as_at_start(loaded, base_s) for loaded in objects]
-    told.notes += _without_effect(objects, config)
+    findings.notes += _without_effect(objects, config)
     composer = Composer(
         _settings(config),
         cluster_of(objects, lambda *named: facts.get(named)),
@@ -218,13 +218,13 @@ def scenario(
         kinds,
         max_grace_s=config.engine.extensions.max_grace_s,
     )
-    submissions = told.tried(partial(_submissions, jobs, given, objects, composer, told), list[Submission]())
+    submissions = findings.tried(partial(_submissions, jobs, stored, objects, composer, findings), list[Submission]())
     asking = RequestComposer(composer.settings, composer.cluster)
-    asked = told.tried(
+    asked = findings.tried(
         partial(requests, wishes, asking, base_s, submissions, start_told=start_s is not None),
         tuple[GivenRequest, ...](),
     )
-    told.end()
+    findings.end()
     comes = config.engine.extensions.coming_nodes
     there = [*objects, *(as_at_start(loaded, base_s) for loaded in beside)]
     made = with_templates(there, pools) if comes else Templated(there, pools)
@@ -234,8 +234,8 @@ def scenario(
         longest_hold_s=config.bargaining.longest_hold_s,
         objects=tuple(made.objects),
         submissions=tuple(submissions),
-        warnings=tuple(told.notes),
-        unqueued=tuple(told.unqueued),
+        warnings=tuple(findings.notes),
+        unqueued=tuple(findings.unqueued),
         pools=made.fleet,
         start_told=start_s is not None,
         systems={system: config.switch(system).adoption for system in sorted(systems)},
@@ -244,19 +244,19 @@ def scenario(
 
 def _check_annotations(document: Document) -> None:
     """Raises InputError for an annotation of ours that cannot be read."""
-    given = strings(document.data, "metadata", "annotations")
+    annotations = strings(document.data, "metadata", "annotations")
     problem = ""
     if document.kind in _QUEUES:
-        problem = spot_problem(given) or floor_problem(given) or wait_problem(given)
+        problem = spot_problem(annotations) or floor_problem(annotations) or wait_problem(annotations)
     elif document.kind == "Node":
-        problem = drain_problem(given)
+        problem = drain_problem(annotations)
     elif document.kind == "ResourceFlavor":
-        problem = wrong_template(given)
+        problem = wrong_template(annotations)
     if problem:
         raise document.error(f"{document.subject}{problem}")
 
 
-class _Told(msgspec.Struct):
+class _Findings(msgspec.Struct):
     """Sentences about the documents. ``unqueued``: a warning for each job that names no queue."""
 
     errors: list[str]
@@ -367,11 +367,11 @@ def _check_foreign(document: Document) -> None:
     if kind is None:
         return
     try:
-        told = next((f"{each.field}: {each.sentence}" for each in created(kind, document.data)), "")
+        problem = next((f"{each.field}: {each.sentence}" for each in created(kind, document.data)), "")
     except JobError as error:
-        told = str(error)
-    if told:
-        raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
+        problem = str(error)
+    if problem:
+        raise document.error(f"{document.kind} {document.data['metadata']['name']}: {problem}")
 
 
 def _hub(document: Document) -> Json:
@@ -430,7 +430,7 @@ def _submissions(
     given: list[Document],
     objects: list[KubernetesObject],
     composer: Composer,
-    told: _Told,
+    findings: _Findings,
 ) -> list[Submission]:
     """The submissions of jobs that no other job made; ``given`` are all documents. Raises InputError."""
     labels = {loaded.metadata.name: loaded.metadata.labels for loaded in objects if isinstance(loaded, Namespace)}
@@ -445,9 +445,9 @@ def _submissions(
         made = [part for each in made for part in above_minimum(each)]
         return [part for each in made for part in grown(each, composer.kinds)]
 
-    jobs = without_children(jobs, given, is_queued, told.notes)
-    jobs = [part for job in jobs for part in told.tried(partial(parts_of, job), list[Document]())]
-    found: list[Submission] = []
+    jobs = without_children(jobs, given, is_queued, findings.notes)
+    jobs = [part for job in jobs for part in findings.tried(partial(parts_of, job), list[Document]())]
+    submissions: list[Submission] = []
     seen: dict[str, Document] = {}
     every = [part for documents in gathered(jobs) for part in parts(documents, composer.pod_groups)]
     for order, documents in enumerate(every):
@@ -456,35 +456,35 @@ def _submissions(
         try:
             one = composer.submission(stored, order, labels.get(namespace, {}))
         except InputError as wrong:
-            told.errors += wrong.lines
+            findings.errors += wrong.lines
             continue
         if one is not None and one.key in seen and not _is_alike(documents[0], seen[one.key]):
             one = one.renamed(apart(documents[0]))
-            told.notes.append(f"{documents[0].place()}: {documents[0].kind} {one.key} is called so here")
+            findings.notes.append(f"{documents[0].place()}: {documents[0].kind} {one.key} is called so here")
         if one is None:
-            _pass_over(documents[0], objects, told)
+            _pass_over(documents[0], objects, findings)
         elif one.key in seen:
-            told.errors.append(_taken(documents[0], one.key, seen[one.key]))
+            findings.errors.append(_taken(documents[0], one.key, seen[one.key]))
         else:
             seen[one.key] = documents[0]
-            found.append(one)
-    return sorted(found, key=lambda loaded: (loaded.arrival_s, loaded.order))
+            submissions.append(one)
+    return sorted(submissions, key=lambda loaded: (loaded.arrival_s, loaded.order))
 
 
-def _pass_over(document: Document, objects: list[KubernetesObject], told: _Told) -> None:
+def _pass_over(document: Document, objects: list[KubernetesObject], findings: _Findings) -> None:
     """Notes a warning for a job without a queue: nobody writes a job to see it left out."""
     metadata = document.data["metadata"]
     where = f"{metadata['namespace']}/{metadata['name']}"
     if document.kind == "Workload" or has_queue(document):
         note = f"{document.kind} {where} is finished, or not managed here, passed over"
-        told.notes.append(f"{document.place()}: {note}")
+        findings.notes.append(f"{document.place()}: {note}")
         return
     queues = {
         one.metadata.name
         for one in objects
         if isinstance(one, LocalQueue) and one.metadata.namespace == metadata["namespace"]
     }
-    told.unqueued.append(passed_over(document, queues))
+    findings.unqueued.append(passed_over(document, queues))
 
 
 def _is_alike(one: Document, other: Document) -> bool:
@@ -544,11 +544,11 @@ def _queued(
     if document.kind == "Workload":
         return document
     try:
-        found = foreign_queue(document.data, queue_of, schedulers)
-        if found is None or outside(found.system, document.data["metadata"]["namespace"]):
+        queue = foreign_queue(document.data, queue_of, schedulers)
+        if queue is None or outside(queue.system, document.data["metadata"]["namespace"]):
             return document
-        systems.add(found.system)
-        return document.having(as_queued(servinggangs.in_queue(document.data, found), queue_of, schedulers))
+        systems.add(queue.system)
+        return document.having(as_queued(servinggangs.in_queue(document.data, queue), queue_of, schedulers))
     except JobError as error:
         raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
 
@@ -567,12 +567,12 @@ def _settings(config: ControllerConfig) -> JobSettings:
 
 def cluster_of(objects: Iterable[KubernetesObject], look: Look) -> ClusterObjects:
     """The objects that jobs are composed with: all of these, and no others."""
-    found = list(objects)
-    flavors = {loaded.metadata.name: loaded for loaded in found if isinstance(loaded, ResourceFlavor)}
+    all_objects = list(objects)
+    flavors = {loaded.metadata.name: loaded for loaded in all_objects if isinstance(loaded, ResourceFlavor)}
     workload_classes = {
-        loaded.metadata.name: loaded.value for loaded in found if isinstance(loaded, WorkloadPriorityClass)
+        loaded.metadata.name: loaded.value for loaded in all_objects if isinstance(loaded, WorkloadPriorityClass)
     }
-    pod_classes = {loaded.metadata.name: loaded for loaded in found if isinstance(loaded, PriorityClass)}
+    pod_classes = {loaded.metadata.name: loaded for loaded in all_objects if isinstance(loaded, PriorityClass)}
     defaults = sorted(
         (class_ for class_ in pod_classes.values() if class_.global_default),
         key=lambda class_: (class_.value, class_.metadata.name),

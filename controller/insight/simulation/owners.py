@@ -116,11 +116,11 @@ def _owner(document: Document, reference: Json, known: Mapping[Name, Document]) 
     namespace = str(document.data["metadata"].get("namespace", ""))
     group = group_of(str(reference.get("apiVersion", "")))
     kind, name = str(reference.get("kind", "")), str(reference.get("name", ""))
-    found = known.get((namespace, group, kind, name))
-    if found is None:
+    owner = known.get((namespace, group, kind, name))
+    if owner is None:
         return _beyond(document, (namespace, group, kind, name), known)
-    uid = found.data["metadata"].get("uid")
-    return None if uid and reference.get("uid") and uid != reference["uid"] else found
+    uid = owner.data["metadata"].get("uid")
+    return None if uid and reference.get("uid") and uid != reference["uid"] else owner
 
 
 def _beyond(document: Document, missing: Name, known: Mapping[Name, Document]) -> Document | None:

@@ -48,7 +48,7 @@ def field(path: Path_) -> str:
 
 def steps(text: str) -> Path_:
     """The path in a text as ``field`` writes it; empty for a text that is no path."""
-    found: list[str | int] = []
+    path: list[str | int] = []
     at = 0
     while at < len(text):
         step = _STEP.match(text, at)
@@ -56,10 +56,10 @@ def steps(text: str) -> Path_:
             return ()
         at = step.end()
         if step["index"] is not None:
-            found.append(int(step["index"]))
+            path.append(int(step["index"]))
         else:
-            found.append(step["name"] or step["key"].strip("'\""))
-    return tuple(found)
+            path.append(step["name"] or step["key"].strip("'\""))
+    return tuple(path)
 
 
 def shown(value: Any) -> str:
@@ -113,11 +113,11 @@ def path_first(text: str) -> str:
     behind = _BEHIND.fullmatch(text)
     if behind is None:
         return _MISSING.sub(r"\1: found nothing, expected a value. Write it", text)
-    head, _, said = behind["said"].rpartition(": ")
+    head, _, sentence = behind["said"].rpartition(": ")
     where = behind["path"].removesuffix(_OPTIONAL_KEY)
-    if missing := _MISSING.fullmatch(said):
-        where, said = f"{where}.{missing[1]}", "found nothing, expected a value. Write it"
-    return f"{head}: {where}: {said}" if head else f"{where}: {said}"
+    if missing := _MISSING.fullmatch(sentence):
+        where, sentence = f"{where}.{missing[1]}", "found nothing, expected a value. Write it"
+    return f"{head}: {where}: {sentence}" if head else f"{where}: {sentence}"
 
 
 def _typed(words: str) -> str:

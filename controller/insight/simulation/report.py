@@ -121,14 +121,14 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
         if amount
     ) or _shared(holder)
     waited_s = max(0, round(now_s - max(0.0, holder.queued_at_s)))
-    said = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {exact(waited_s)}"
+    sentence = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {exact(waited_s)}"
     borrowed = [
         f"{quantity_of(fr.resource, node.borrowed(fr))} {fr.resource} of flavor {fr.flavor}"
         for fr in sorted(holder.usage)
         if node.parent is not None and node.borrowed(fr) and not engine.mirror.is_leaf(holder.cluster_queue)
     ]
     borrows = decision is None or decision.record.assignment is None or decision.record.assignment.borrowing > 0
-    return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
+    return f"{sentence}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else sentence
 
 
 def _shared(holder: Holder) -> str:
@@ -140,11 +140,11 @@ def _shared(holder: Holder) -> str:
 def gpus(workload: Workload) -> float:
     """The GPUs, MIG instances and parts of GPUs that a workload was given."""
     admission = workload.status.admission
-    found = 0.0
+    total = 0.0
     for each in admission.pod_set_assignments if admission is not None else ():
         given = amounts(each.resource_usage)
-        found += sum(amount for name, amount in given.items() if is_gpu(name)) + given.get(_PERCENTS, 0) / _HUNDRED
-    return found
+        total += sum(amount for name, amount in given.items() if is_gpu(name)) + given.get(_PERCENTS, 0) / _HUNDRED
+    return total
 
 
 def too_large(engine: Engine, workload: Workload) -> str | None:
@@ -205,13 +205,13 @@ def end(
         elif (waits := awaiting.get(WorkloadKey(workload.key))) is not None:
             pending.append(waits)
         else:
-            found = why(engine, workload, now_s)
+            cause = why(engine, workload, now_s)
             starts = brief(forecasts.get(WorkloadKey(workload.key)))
             pending.append(
                 Waits(
                     workload=workload.key,
-                    reason=str(found.reason),
-                    message=told(found.message),
+                    reason=str(cause.reason),
+                    message=told(cause.message),
                     forecast=starts,
                 )
             )

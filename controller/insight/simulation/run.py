@@ -580,11 +580,11 @@ class Run:
             return told
         if self._nodes.awaits(key):
             return WAITING_FOR_NODES, self._nodes.awaits_what(workload, self.now_s)
-        found = blocked(self.engine, workload) or (
+        cause = blocked(self.engine, workload) or (
             of_decision(decision) if decision is not None else why(self.engine, workload, self.now_s)
         )
-        rests = self._nodes.resting(self.now_s) if found.reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED else ""
-        return str(found.reason), f"{found.message}; {rests}" if rests else found.message
+        rests = self._nodes.resting(self.now_s) if cause.reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED else ""
+        return str(cause.reason), f"{cause.message}; {rests}" if rests else cause.message
 
     def cluster_queue(self, workload: Workload) -> str:
         if workload.status.admission is not None:

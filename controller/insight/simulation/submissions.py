@@ -71,7 +71,7 @@ def pod_group_of(document: Document) -> GroupName | None:
 
 def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
     """Each job by itself, and pods of one group together, in the order of each one's first."""
-    found: dict[object, list[Document]] = {}
+    by_key: dict[object, list[Document]] = {}
     for at, document in enumerate(jobs):
         key: object = at
         if (document.version, document.kind) == POD:
@@ -80,8 +80,8 @@ def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
                 key = (namespace, group) if group else at
             except JobError as error:
                 raise document.error(f"Pod {document.data['metadata']['name']}: {error}") from None
-        found.setdefault(key, []).append(document)
-    return list(found.values())
+        by_key.setdefault(key, []).append(document)
+    return list(by_key.values())
 
 
 def apart(document: Document) -> str:
@@ -148,15 +148,15 @@ def _above(document: Document, minimum: str, pod: SeenPod, part: str) -> Documen
     """The document of a part above its group's minimum. ``pod``: as its group completes it. ``part``: the subgroup that
     it starts with as a whole, empty for none.
     """
-    given = document.data
-    metadata = {**given["metadata"], "labels": pod.labels}
-    metadata["annotations"] = {**annotations(given), ABOVE_MINIMUM_OF: minimum}
+    body = document.data
+    metadata = {**body["metadata"], "labels": pod.labels}
+    metadata["annotations"] = {**annotations(body), ABOVE_MINIMUM_OF: minimum}
     metadata["annotations"].pop(ABOVE_MINIMUM_SUBGROUP, None)
     if part:
         metadata["annotations"][ABOVE_MINIMUM_SUBGROUP] = part
     if SUBGROUP in pod.annotations:
         metadata["annotations"][SUBGROUP] = pod.annotations[SUBGROUP]
-    return document.having({**given, "metadata": metadata})
+    return document.having({**body, "metadata": metadata})
 
 
 def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettings, cluster: ClusterObjects) -> Json:
@@ -192,11 +192,11 @@ def _told(pod: Json, age: int, runtime: str | None) -> Json:
     """The pod without what may differ between pods of one group: how it behaves in a simulation is left out, and its
     runtime becomes the group's.
     """
-    kept = {key: value for key, value in annotations(pod).items() if key not in OF_SIMULATED_JOBS}
+    shared = {key: value for key, value in annotations(pod).items() if key not in OF_SIMULATED_JOBS}
     if runtime is not None:
-        kept[RUNTIME] = runtime
+        shared[RUNTIME] = runtime
     created = datetime.fromtimestamp(age, UTC).isoformat()
-    return {**pod, "metadata": {**pod["metadata"], "annotations": kept, "creationTimestamp": created}}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": shared, "creationTimestamp": created}}
 
 
 KINDS_OF_JOBS: Final[Mapping[tuple[str, str], JobKind]] = {
@@ -283,25 +283,25 @@ class Composer:
         """Checks a job. Raises InputError if a cluster refuses it by rules of its kind, or if its times cannot be
         read.
         """
-        told: list[str] = []
+        problems: list[str] = []
         if document.kind != "Workload":
             try:
                 job = self._as_new(document.data, _UID)
                 kind = self.kinds.get((document.version, document.kind))
                 if not self._is_queued(kind, job, namespace_labels):
                     return
-                told += refused_by_rules(kind, job, self.settings.gates, self.cluster.look)
+                problems += refused_by_rules(kind, job, self.settings.gates, self.cluster.look)
             except JobError as error:
-                told.append(str(error))
+                problems.append(str(error))
         for key in (ARRIVAL, RUNTIME, *_KEEPING):
             try:
                 _duration(document.data, key)
             except JobError as error:
-                told.append(str(error))
-        told += filter(None, (spot_problem(annotations(document.data)), saved_problem(annotations(document.data))))
-        if told:
+                problems.append(str(error))
+        problems += filter(None, (spot_problem(annotations(document.data)), saved_problem(annotations(document.data))))
+        if problems:
             what = f"{document.kind} {document.data['metadata']['name']}"
-            raise InputError.of(str(document.error(f"{what}: {each}")) for each in dict.fromkeys(told))
+            raise InputError.of(str(document.error(f"{what}: {each}")) for each in dict.fromkeys(problems))
 
     def is_queued(self, document: Document, namespace_labels: Mapping[str, str]) -> bool:
         """Whether a job, a pod or a serving object has a Workload of its own; false for one that cannot be read."""
@@ -351,25 +351,25 @@ class Composer:
         )
 
     def _body(self, every: Sequence[Json], order: int, namespace_labels: Mapping[str, str]) -> Json | None:
-        given = every[0]
-        if given["kind"] == "Workload":
+        first = every[0]
+        if first["kind"] == "Workload":
             # Its status was decided on another cluster, and has no part in this run.
-            over = is_true(decode(given, Workload).status.conditions, "Finished")
-            return None if over else {k: v for k, v in given.items() if k != "status"}
+            over = is_true(decode(first, Workload).status.conditions, "Finished")
+            return None if over else {k: v for k, v in first.items() if k != "status"}
         jobs = [self._as_new(document, f"{order:08d}") for document in every]
         if not all(is_managed(job, namespace_labels, self.settings) for job in jobs):
             return None
-        serving = KINDS_OF_GROUPS.get((given["apiVersion"], given["kind"]))
+        serving = KINDS_OF_GROUPS.get((first["apiVersion"], first["kind"]))
         if serving is not None:
             return serving_workload(serving, jobs[0], self.settings, self.cluster)
-        kind = self.kinds.get((given["apiVersion"], given["kind"]))
+        kind = self.kinds.get((first["apiVersion"], first["kind"]))
         if kind is None:
             return workload_of(jobs, self.pod_groups, self.settings, self.cluster)
         if kind.is_skipped(jobs[0]):
             return None
         job = completed(kind, kind.defaulted(jobs[0], self.settings.gates), self.cluster.look)
         body = compose.workload_body(kind, job, self.settings, self.cluster)
-        body["metadata"]["name"] = given["metadata"]["name"]
+        body["metadata"]["name"] = first["metadata"]["name"]
         del body["metadata"]["finalizers"]
         return {**body, "status": {"conditions": [_ON_HOLD]}} if kind.is_on_hold(job) else body
 
@@ -414,24 +414,24 @@ def _duration(given: Json, key: str) -> float | None:
     if text is None:
         return None
     try:
-        found = 0.0 if text == "0" else go_duration(text)
+        duration_s = 0.0 if text == "0" else go_duration(text)
     except Unfit:
-        found = -1.0
-    if found < 0.0 or (found == 0.0 and key == CHECKPOINT_INTERVAL):
+        duration_s = -1.0
+    if duration_s < 0.0 or (duration_s == 0.0 and key == CHECKPOINT_INTERVAL):
         more = "above 0s, " if key == CHECKPOINT_INTERVAL else ""
         raise JobError(
             f'metadata.annotations[{key}]: found {shown(text)}, expected a duration {more}such as "90s". Correct it'
         )
-    return found
+    return duration_s
 
 
 def _check_template(told: Mapping[str, str], own: Mapping[str, str]) -> None:
     """Check what the Workload of a job has from the pod template about checkpoints. Raises JobError."""
-    said = {key: told[key] for key in OF_CHECKPOINTS if key in told and key not in own}
-    problem = saved_problem(said)
+    from_template = {key: told[key] for key in OF_CHECKPOINTS if key in told and key not in own}
+    problem = saved_problem(from_template)
     try:
         for key in _KEEPING:
-            _duration({"metadata": {"annotations": said}}, key)
+            _duration({"metadata": {"annotations": from_template}}, key)
     except JobError as error:
         problem = str(error)
     if problem:

@@ -150,29 +150,29 @@ def _quantity(path: Path_, value: Any) -> Iterator[Wrong]:
 
 def _with_unit(value: Any) -> str:
     """The amount that was likely meant by a wrong unit: ``16G or 16Gi`` for ``16GB``; empty if there is none."""
-    found = _UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
+    match = _UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
         return ""
-    amount, large = found["amount"], found["unit"].upper()
+    amount, large = match["amount"], match["unit"].upper()
     decimal = f"{amount}{'k' if large == 'K' else large}"
-    return f"{amount}{large}i" if found["binary"] else f"{decimal} or {amount}{large}i"
+    return f"{amount}{large}i" if match["binary"] else f"{decimal} or {amount}{large}i"
 
 
 def _resources(path: Path_, value: Mapping[str, Any]) -> Iterator[Wrong]:
     """The problems with the resources of one container."""
     for part in ("limits", "requests"):
         amounts = value.get(part)
-        for name, given in amounts.items() if isinstance(amounts, dict) else ():
+        for name, written in amounts.items() if isinstance(amounts, dict) else ():
             where = (*path, part, str(name))
             if "/" not in str(name) and name not in _STANDARD and not str(name).startswith(_PAGES):
                 yield _unnamed(where, str(name))
                 continue
             try:
-                amount = parse_quantity(given) if given is not None else None
+                amount = parse_quantity(written) if written is not None else None
             except QuantityError:
                 continue
             if amount is not None:
-                yield from _amount(where, str(name), given, amount)
+                yield from _amount(where, str(name), written, amount)
     yield from _beside_limits(path, value)
 
 
@@ -183,18 +183,20 @@ def _beside_limits(path: Path_, value: Mapping[str, Any]) -> Iterator[Wrong]:
     limits, requests = (
         {} if not isinstance(each := value.get(part), dict) else each for part in ("limits", "requests")
     )
-    for name, given in requests.items():
-        asked, limit = _read(given), _read(limits.get(name))
+    for name, written in requests.items():
+        asked, limit = _read(written), _read(limits.get(name))
         where, is_device = (*path, "requests", str(name)), _is_device(str(name))
         if asked is None or asked.nanos < 0 or (limit is None and limits.get(name) is not None):
             continue
         if limit is None and is_device:
-            limit_is = f"limits[{name}]: {given} beside it"
+            limit_is = f"limits[{name}]: {written} beside it"
             hint = "Write it as a limit: Kubernetes makes it the request too"
             yield Wrong(path=where, found="no limit", expected=limit_is, hint=hint)
         elif limit is not None and (asked.nanos != limit.nanos if is_device else asked.nanos > limit.nanos):
             most = "its limit" if is_device else "at most its limit"
-            yield Wrong(path=where, found=shown(given), expected=f"{most}, {limits[name]}", hint="Correct one of them")
+            yield Wrong(
+                path=where, found=shown(written), expected=f"{most}, {limits[name]}", hint="Correct one of them"
+            )
 
 
 def _read(given: Any) -> Quantity | None:

@@ -93,7 +93,7 @@ def requests(
     """
     used = {each.key for each in jobs}
     wrong: list[str] = []
-    found: list[GivenRequest] = []
+    arrivals: list[GivenRequest] = []
     seen: dict[str, Document] = {}
     for order, document in documents:
         first = seen.setdefault(document.key, document)
@@ -102,16 +102,16 @@ def requests(
             wrong.append(document.told(("metadata", "name"), sentence))
             continue
         try:
-            given = _given(document, order, composer, base_s, used)
+            arrival = _given(document, order, composer, base_s, used)
         except InputError as error:
             wrong += error.lines
             continue
-        found.append(given)
+        arrivals.append(arrival)
         if not start_told:
-            wrong += [_line(document, each) for each in timed(given.request.spec)]
+            wrong += [_line(document, each) for each in timed(arrival.request.spec)]
     if wrong:
         raise InputError.of(wrong)
-    return tuple(sorted(found, key=lambda each: (each.arrival_s, each.order)))
+    return tuple(sorted(arrivals, key=lambda each: (each.arrival_s, each.order)))
 
 
 def _given(document: Document, order: int, composer: Composer, base_s: float, used: set[str]) -> GivenRequest:
@@ -180,27 +180,27 @@ def queued_by_request(document: Document, queues: Mapping[str, str]) -> Document
     """A job without a queue that names a request, in the request's queue. ``queues``: by request key."""
     data = document.data
     name = named_by(data)
-    given = data["metadata"].get("labels") or {}
-    if not name or given.get(names.QUEUE_NAME):
+    labels = data["metadata"].get("labels") or {}
+    if not name or labels.get(names.QUEUE_NAME):
         return document
     queue = queues.get(f"{data['metadata'].get('namespace') or 'default'}/{name}", "")
     if not queue:
         return document
-    return document.having({**data, "metadata": {**data["metadata"], "labels": {**given, names.QUEUE_NAME: queue}}})
+    return document.having({**data, "metadata": {**data["metadata"], "labels": {**labels, names.QUEUE_NAME: queue}}})
 
 
 def unknown_requests(documents: Collection[Document]) -> Iterator[str]:
     """A warning for each job that names a request which is not among the documents."""
     known = {each.key for each in documents if is_request(each)}
-    for each in documents:
-        name, space = named_by(each.data), str(each.data["metadata"].get("namespace") or "default")
+    for job in documents:
+        name, space = named_by(job.data), str(job.data["metadata"].get("namespace") or "default")
         if not name or f"{space}/{name}" in known:
             continue
         there = [key.split("/", 1)[1] for key in known if key.startswith(f"{space}/")]
         path = ("metadata", "labels", CAPACITY_REQUEST)
         hint = f"Create it, or correct the label.{meant(name, there)}".removesuffix(".")
         expected = expected_one(f"CapacityRequest of {space}", there)
-        yield warned(each.told(path, f"found {shown(name)}, expected {expected}. {hint}"))
+        yield warned(job.told(path, f"found {shown(name)}, expected {expected}. {hint}"))
 
 
 _DEEPEST: Final = 6

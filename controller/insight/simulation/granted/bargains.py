@@ -313,9 +313,9 @@ class Bargains:
         return replace(seen, phase=Phase.WAITS)
 
     def _answer(self, found: _File, *, now_too: bool) -> Answer:
-        given, now_s = found.given, self._host.now_s
+        request, now_s = found.given, self._host.now_s
         found.asked_s = now_s
-        want = Want(least=given.wish.least, most=given.wish.most, lasts_s=given.wish.duration_s)
+        want = Want(least=request.wish.least, most=request.wish.most, lasts_s=request.wish.duration_s)
         away = msgspec.structs.replace(want, elsewhere=True)
         is_bound = elsewhere(self._made(found, want, 1)) is not None
         makes = Makes(
@@ -323,7 +323,7 @@ class Bargains:
             (lambda units: self._made(found, away, units)) if is_bound else None,
         )
         clock = Clock(now_s, self._ends_at(), self._runs, self._rules.say)
-        return finished(answer_parts(self._host.engine, given.wish, makes, clock, now_too=now_too))
+        return finished(answer_parts(self._host.engine, request.wish, makes, clock, now_too=now_too))
 
     # -- jobs inside of a grant --------------------------------------------------------------------------------------
 
@@ -337,32 +337,32 @@ class Bargains:
 
     def _start(self, key: WorkloadKey) -> None:
         """Starts a job that waits for units, or says why it waits."""
-        name, given = self._jobs[key]
-        found = self._files.get(name)
-        if found is None:
+        name, job = self._jobs[key]
+        file = self._files.get(name)
+        if file is None:
             coming = any(each.key == name for each in self._coming)
             self._waits[key] = words.waits_for_grant(name) if coming else words.no_such_request(name)
             return
-        state = found.state
-        if state.state != GRANTED or found.room is None:
+        state = file.state
+        if state.state != GRANTED or file.room is None:
             over = state.state in life.FINAL
             self._waits[key] = words.grant_is_over(name, state.state) if over else words.waits_for_grant(name)
             return
-        holder = self._host.engine.state.cluster.holders[found.key]
+        holder = self._host.engine.state.cluster.holders[file.key]
         counted = self._host.engine.state.cluster.queue(holder.cluster_queue).group_of
-        needs = needs_of(given.workload, found.given.wish.unit, counted)
+        needs = needs_of(job.workload, file.given.wish.unit, counted)
         if needs.outside:
             self._waits[key] = words.outside_of_unit(name, ", ".join(needs.outside))
         elif needs.units > state.units:
             self._waits[key] = words.larger_than_grant(name, needs.units, state.units)
-        elif self._host.now_s < (state.from_s or 0.0) or not found.room.take(key, needs):
-            self._waits[key] = words.waits_for_units(name, needs.units, found.room.free)
+        elif self._host.now_s < (state.from_s or 0.0) or not file.room.take(key, needs):
+            self._waits[key] = words.waits_for_units(name, needs.units, file.room.free)
         else:
             del self._waits[key]
-            workload = self._inside(found, given.workload, needs)
+            workload = self._inside(file, job.workload, needs)
             got = _amounts(workload)
             self._host.begin_inside(workload, words.admitted_inside(got, name))
-            self._move(found)
+            self._move(file)
             self.steps += 1
 
     def _inside(self, found: _File, workload: Workload, needs: Needs) -> Workload:
@@ -433,16 +433,16 @@ class Bargains:
             flavor=state.flavor,
             offers=tuple(
                 RequestOffer(
-                    id=each.id,
-                    units=each.units,
-                    from_=self._t(each.from_s) or 0.0,
-                    until=self._t(each.until_s),
-                    flavor=each.flavor,
-                    stands_until=self._t(each.stands_until_s) or 0.0,
-                    held=each.held,
-                    why=each.why,
+                    id=offer.id,
+                    units=offer.units,
+                    from_=self._t(offer.from_s) or 0.0,
+                    until=self._t(offer.until_s),
+                    flavor=offer.flavor,
+                    stands_until=self._t(offer.stands_until_s) or 0.0,
+                    held=offer.held,
+                    why=offer.why,
                 )
-                for each in state.offers
+                for offer in state.offers
             ),
             accepted=state.accepted,
             message=state.message,
@@ -455,11 +455,11 @@ class Bargains:
 
     def validate(self) -> None:
         """What holds of all requests once a moment has settled. AssertionError for what does not."""
-        for found in self._files.values():
-            life.validate(self._wish(found), found.state, self._seen(found))
-            if found.room is not None:
-                found.room.validate()
-                assert found.state.state != GRANTED or found.room.used == found.state.used
+        for file in self._files.values():
+            life.validate(self._wish(file), file.state, self._seen(file))
+            if file.room is not None:
+                file.room.validate()
+                assert file.state.state != GRANTED or file.room.used == file.state.used
         for key in self._waits:
             assert key in self._jobs
 
@@ -472,9 +472,9 @@ def _usage(pod_set: PodSet) -> Mapping[str, Quantity]:
 
 def _amounts(workload: Workload) -> str:
     admission = workload.status.admission
-    told = [
+    clauses = [
         f"{amount} {name} of flavor {each.flavors[name]}"
         for each in (admission.pod_set_assignments if admission is not None else ())
         for name, amount in each.resource_usage.items()
     ]
-    return ", ".join(told) or "its places"
+    return ", ".join(clauses) or "its places"

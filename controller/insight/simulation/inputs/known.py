@@ -27,36 +27,36 @@ class Known(msgspec.Struct):
 
 
 def known(documents: Iterable[Document]) -> Known:
-    found = Known()
-    for each in documents:
-        name = each.data["metadata"].get("name")
+    index = Known()
+    for document in documents:
+        name = document.data["metadata"].get("name")
         if not isinstance(name, str):
             continue
-        found.by_kind.setdefault(each.kind, set()).add(name)
-        spec = each.data.get("spec")
+        index.by_kind.setdefault(document.kind, set()).add(name)
+        spec = document.data.get("spec")
         spec = spec if isinstance(spec, dict) else {}
-        if each.kind == "LocalQueue":
-            space = str(each.data["metadata"].get("namespace") or "default")
-            found.local_queues.setdefault(space, {})[name] = str(spec.get("clusterQueue") or "")
-        if each.kind == "ClusterQueue":
+        if document.kind == "LocalQueue":
+            space = str(document.data["metadata"].get("namespace") or "default")
+            index.local_queues.setdefault(space, {})[name] = str(spec.get("clusterQueue") or "")
+        if document.kind == "ClusterQueue":
             resources = (_listed(group.get("coveredResources")) for group in _objects(spec.get("resourceGroups")))
-            found.covered[name] = {str(one) for covered in resources for one in covered}
-    return found
+            index.covered[name] = {str(one) for covered in resources for one in covered}
+    return index
 
 
 def known_in(namespace: str, objects: Iterable[KubernetesObject]) -> Known:
     """The objects of a cluster that a user of the namespace may know: no LocalQueue of another namespace."""
-    found = Known()
-    for each in objects:
-        name = each.metadata.name
-        if isinstance(each, LocalQueue):
-            if each.metadata.namespace == namespace:
-                found.local_queues.setdefault(namespace, {})[name] = each.spec.cluster_queue
+    index = Known()
+    for loaded in objects:
+        name = loaded.metadata.name
+        if isinstance(loaded, LocalQueue):
+            if loaded.metadata.namespace == namespace:
+                index.local_queues.setdefault(namespace, {})[name] = loaded.spec.cluster_queue
             continue
-        found.by_kind.setdefault(type(each).__name__, set()).add(name)
-        if isinstance(each, ClusterQueue):
-            found.covered[name] = {one for group in each.spec.resource_groups for one in group.covered_resources}
-    return found
+        index.by_kind.setdefault(type(loaded).__name__, set()).add(name)
+        if isinstance(loaded, ClusterQueue):
+            index.covered[name] = {one for group in loaded.spec.resource_groups for one in group.covered_resources}
+    return index
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

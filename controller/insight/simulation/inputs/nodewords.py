@@ -19,28 +19,28 @@ def misplaced(documents: Iterable[Document], nodes: Iterable[KubernetesObject]) 
     """
     of_nodes = [each for each in nodes if isinstance(each, Node)]
     keys = {key for node in of_nodes for key in node.metadata.labels}
-    for each in documents if of_nodes else ():
-        for path, type_, value in typed(each.data):
+    for document in documents if of_nodes else ():
+        for path, type_, value in typed(document.data):
             if type_ == POD_SPEC:
                 known = {key: one for key, one in selector(value).items() if key in keys}
-                yield from selects_none(each, (*path, "nodeSelector"), known, of_nodes)
+                yield from selects_none(document, (*path, "nodeSelector"), known, of_nodes)
 
 
 def without_nodes(documents: Iterable[Document], nodes: Iterable[KubernetesObject]) -> Iterator[str]:
     """A warning for each ResourceFlavor that selects no node: a workload that is placed on nodes never starts on it."""
     of_nodes = [each for each in nodes if isinstance(each, Node)]
-    for each in documents if of_nodes else ():
-        spec = each.data.get("spec")
-        labels = spec.get("nodeLabels") if each.kind == _FLAVOR and isinstance(spec, dict) else None
+    for document in documents if of_nodes else ():
+        spec = document.data.get("spec")
+        labels = spec.get("nodeLabels") if document.kind == _FLAVOR and isinstance(spec, dict) else None
         if not isinstance(labels, dict):
             continue
         path = ("spec", "nodeLabels")
-        told = list(selects_none(each, path, labels, of_nodes))
+        told = list(selects_none(document, path, labels, of_nodes))
         yield from told
         if not told and not any(labels.items() <= node.metadata.labels.items() for node in of_nodes):
             found = ", ".join(f"{key}={value}" for key, value in labels.items())
             said = f"found {found[:200]}, expected labels that one node has together. Correct them"
-            yield warned(each.told(path, said))
+            yield warned(document.told(path, said))
 
 
 def selector(spec: Any) -> Mapping[Any, Any]:

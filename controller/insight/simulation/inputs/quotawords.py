@@ -84,15 +84,15 @@ def _quota(document: Document, path: Path_, quota: Mapping[str, Any], spec: Mapp
     parents = _PARENTS[document.kind]
     if all(spec.get(parent) is None for parent in parents):
         for name in (name for name in _LIMITS if quota.get(name) is not None):
-            said = (
+            sentence = (
                 f"found {shown(quota[name])}, expected none without a cohort. Write spec.{parents[0]}, or take it out"
             )
-            yield document.told((*path, name), said)
+            yield document.told((*path, name), sentence)
     lent, own = amounts["lendingLimit"], amounts["nominalQuota"]
     if document.kind == "ClusterQueue" and lent is not None and own is not None and lent.nanos > own.nanos:
         most = f"at most its nominalQuota, {quota['nominalQuota']}"
-        said = f"found {shown(quota['lendingLimit'])}, expected {most}. Correct one of them"
-        yield document.told((*path, "lendingLimit"), said)
+        sentence = f"found {shown(quota['lendingLimit'])}, expected {most}. Correct one of them"
+        yield document.told((*path, "lendingLimit"), sentence)
 
 
 def _amount(value: Any) -> Quantity | None:

@@ -86,28 +86,28 @@ is not."""
 def missing_classes(documents: Iterable[Document], known: Known) -> Iterator[str]:
     """A line for each job of a WorkloadPriorityClass that does not exist."""
     path = ("metadata", "labels", names.PRIORITY_CLASS)
-    for each in documents:
-        name = _at(each.data, *path)
-        if isinstance(name, str) and name and name not in known.of("WorkloadPriorityClass") and not _is_made(each):
+    for document in documents:
+        name = _at(document.data, *path)
+        if isinstance(name, str) and name and name not in known.of("WorkloadPriorityClass") and not _is_made(document):
             there = known.of("WorkloadPriorityClass")
             expected = expected_one("WorkloadPriorityClass", there)
             hint = f"Create it, or correct the label.{meant(name, there)}".removesuffix(".")
-            yield each.told(path, f"found {shown(name)}, expected {expected}. {hint}")
+            yield document.told(path, f"found {shown(name)}, expected {expected}. {hint}")
 
 
 def loose_ends(documents: Iterable[Document], known: Known) -> Iterator[str]:
     """A warning for each queue and flavor that is named and does not exist."""
-    for each in documents:
-        if _is_made(each):
+    for document in documents:
+        if _is_made(document):
             continue
-        if told := unknown_queue(each, known.local_queues):
+        if told := unknown_queue(document, known.local_queues):
             yield told
-        for path, kind, name in _named_by(each):
+        for path, kind, name in _named_by(document):
             there = known.of(kind)
             if name and name not in there:
                 expected = expected_one(kind, there)
                 hint = f"Create it, or correct the name.{meant(name, there)}".removesuffix(".")
-                yield warned(each.told(path, f"found {shown(name)}, expected {expected}. {hint}"))
+                yield warned(document.told(path, f"found {shown(name)}, expected {expected}. {hint}"))
 
 
 def unserved(documents: Iterable[Document], known: Known, nodes: Iterable[KubernetesObject]) -> Iterator[str]:
@@ -116,15 +116,16 @@ def unserved(documents: Iterable[Document], known: Known, nodes: Iterable[Kubern
     """
     of_nodes = [each for each in nodes if isinstance(each, Node)]
     offered = {name for node in of_nodes for name in (node.status.allocatable or node.status.capacity)}
-    for each in documents:
-        space = str(each.data["metadata"].get("namespace") or "default")
-        queue = known.local_queues.get(space, {}).get(str(_at(each.data, "metadata", "labels", names.QUEUE_NAME)), "")
+    for document in documents:
+        space = str(document.data["metadata"].get("namespace") or "default")
+        local_queue = str(_at(document.data, "metadata", "labels", names.QUEUE_NAME))
+        queue = known.local_queues.get(space, {}).get(local_queue, "")
         covered = known.covered.get(queue)
-        for path, type_, value in typed(each.data):
+        for path, type_, value in typed(document.data):
             if type_ == REQUIREMENTS and covered is not None:
-                yield from _uncovered(each, path, value, queue, covered, offered)
+                yield from _uncovered(document, path, value, queue, covered, offered)
             elif type_ == POD_SPEC and of_nodes:
-                yield from selects_none(each, (*path, "nodeSelector"), selector(value), of_nodes)
+                yield from selects_none(document, (*path, "nodeSelector"), selector(value), of_nodes)
 
 
 def _uncovered(
@@ -168,13 +169,17 @@ def almost(document: Document) -> Iterator[str]:
             if key in _WRITTEN or not key.startswith((_KUEUE, PREFIX)):
                 continue
             if key in _RESOURCES:
-                said = f"found the resource {key}, expected it in resources.limits of a container. Here it counts for"
-                yield warned(document.told(("metadata", part, key), f"{said} nothing"))
+                sentence = (
+                    f"found the resource {key}, expected it in resources.limits of a container. Here it counts for"
+                )
+                yield warned(document.told(("metadata", part, key), f"{sentence} nothing"))
                 continue
             near = nearest(key, _WRITTEN, _ALMOST)
             if near and near.partition("/")[0] == key.partition("/")[0]:
-                said = f"found an unknown {part.removesuffix('s')}, expected {near}. It counts for nothing: correct it"
-                yield warned(document.told(("metadata", part, key), said))
+                sentence = (
+                    f"found an unknown {part.removesuffix('s')}, expected {near}. It counts for nothing: correct it"
+                )
+                yield warned(document.told(("metadata", part, key), sentence))
 
 
 def _is_made(document: Document) -> bool:

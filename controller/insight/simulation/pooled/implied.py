@@ -62,9 +62,8 @@ def pooled(scenario: Scenario, config: EngineConfig) -> tuple[Scenario, EngineCo
     """
     if not scenario.pools:
         return scenario, config
-    given = scenario.objects
-    flavors = {each.metadata.name: each for each in given if isinstance(each, ResourceFlavor)}
-    clusters = {each.metadata.name: each for each in given if isinstance(each, ClusterQueue)}
+    flavors = {each.metadata.name: each for each in scenario.objects if isinstance(each, ResourceFlavor)}
+    clusters = {each.metadata.name: each for each in scenario.objects if isinstance(each, ClusterQueue)}
     groups = {name: _deciding(queue, flavors) for name, queue in clusters.items()}
     placing = frozenset(quotas.name for each in groups.values() for group in each for quotas in group.flavors)
     hosts = Topology(
@@ -72,7 +71,7 @@ def pooled(scenario: Scenario, config: EngineConfig) -> tuple[Scenario, EngineCo
     )
     asking = _Asking(scenario, clusters, groups, keeps_own=config.gates.on(_PREFERENCES))
     submissions = tuple(map(asking.submission, scenario.submissions))
-    objects = (hosts, *(_on_nodes(each, placing) for each in given))
+    objects = (hosts, *(_on_nodes(each, placing) for each in scenario.objects))
     return _replace(scenario, objects=objects, submissions=submissions), _config(config)
 
 

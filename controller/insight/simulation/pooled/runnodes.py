@@ -146,11 +146,10 @@ class RunNodes:
 
     def resting(self, now_s: float) -> str:
         """A clause on pools that give no node now; empty where each does."""
-        told = (
+        return "; ".join(
             words.pool_rests(name, "" if until_s == math.inf else exact(until_s - now_s))
             for name, until_s in self.pools.resting()
         )
-        return "; ".join(told)
 
     # -- time --------------------------------------------------------------------------------------------------------
 
@@ -159,11 +158,11 @@ class RunNodes:
         hits = self.pools.interrupt(now_s)
         self._interrupted.interrupted((name for hit in hits for name in hit.nodes), now_s)
         self.show(now_s)
-        told = {hit.key: (hit.key, hit.interruption.notice_s, _why(hit, "the workload")) for hit in hits}
+        evictions = {hit.key: (hit.key, hit.interruption.notice_s, _why(hit, "the workload")) for hit in hits}
         for hit in hits:
             for above in self._above(hit.key):
-                told.setdefault(above, (above, hit.interruption.notice_s, _why(hit, "its gang")))
-        return list(told.values())
+                evictions.setdefault(above, (above, hit.interruption.notice_s, _why(hit, "its gang")))
+        return list(evictions.values())
 
     def _above(self, minimum: WorkloadKey) -> list[WorkloadKey]:
         """The workloads with places that are above this minimum of a gang."""

@@ -37,16 +37,16 @@ def fleet_of(config: Fleet, documents: Iterable[Document], nodes: Iterable[Kuber
     """
     if config.memory_mib:
         return config
-    told = [
+    node_labels = [
         *(_labels(each.data) for each in documents if (each.version, each.kind) == _NODE),
         *(each.metadata.labels for each in nodes if isinstance(each, Node)),
     ]
-    found: dict[str, int] = {}
-    for labels in told:
+    memory_mib: dict[str, int] = {}
+    for labels in node_labels:
         product, memory = labels.get(PRODUCT, ""), labels.get(_GPU_MEMORY, "")
         if product and memory.isascii() and memory.isdecimal() and int(memory) > 0:
-            found[product] = min(int(memory), found.get(product, int(memory)))
-    return msgspec.structs.replace(config, memory_mib=found)
+            memory_mib[product] = min(int(memory), memory_mib.get(product, int(memory)))
+    return msgspec.structs.replace(config, memory_mib=memory_mib)
 
 
 def _labels(node: Json) -> dict[str, str]:
@@ -67,11 +67,11 @@ def in_percents(document: Document, fleet: Fleet) -> Document:
     try:
         pod = mapping(document.data, *path) if path else document.data
         made = patched(document.data, translation(pod, fleet, "".join(f"/{step}" for step in path)))
-        told = refusal(mapping(made, *path) if path else made)
+        problem = refusal(mapping(made, *path) if path else made)
     except JobError as error:
-        told, made = str(error), document.data
-    if told:
-        raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
+        problem, made = str(error), document.data
+    if problem:
+        raise document.error(f"{document.kind} {document.data['metadata']['name']}: {problem}")
     return document if made is document.data else document.having(made)
 
 

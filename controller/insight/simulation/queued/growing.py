@@ -40,12 +40,12 @@ def grown(document: Document, kinds: JobKindsRead) -> list[Document]:
 
 def _pods(kind: JobKind, job: Json, above: dict[str, int]) -> Iterator[Json]:
     first, templates, meta = kind.counts(job), kind.templates(job), job["metadata"]
-    told = {key: value for key, value in annotations(job).items() if key in OF_SIMULATED_JOBS}
+    simulated = {key: value for key, value in annotations(job).items() if key in OF_SIMULATED_JOBS}
     for name, count in above.items():
         template = templates[name]
         called = f"{meta['name']}-{name}" if len(first) > 1 else meta["name"]
         marks = {**labels(job), **labels(template), QUEUE_NAME: queue_name(job), MANAGED: "true"}
-        notes = {**annotations(template), **told, ABOVE_MINIMUM_OF: meta["name"]}
+        notes = {**annotations(template), **simulated, ABOVE_MINIMUM_OF: meta["name"]}
         for index in range(first[name], first[name] + count):
             metadata = {
                 "name": f"{called}-{index}",

@@ -65,11 +65,11 @@ class NativeGroups:
             expected = " or ".join(versions)
             raise InputError(document.told(("apiVersion",), f"found {document.version[:63]}, expected {expected}"))
         try:
-            told = next(_problems(document), "")
+            problem = next(_problems(document), "")
         except DecodeError as error:
             raise document.error(re.sub("^Native(Group|Workload)", document.kind, str(error))) from None
-        if told:
-            raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
+        if problem:
+            raise document.error(f"{document.kind} {document.data['metadata']['name']}: {problem}")
         metadata = document.data["metadata"]
         key = (document.kind, metadata["namespace"], metadata["name"])
         if key in self._found and self._found[key].version != document.version:
@@ -142,13 +142,13 @@ class NativeGroups:
         """A line for each PodGroup that may start without some of its pods: what becomes of those on a cluster; and one
         for each wrong word about them.
         """
-        found: dict[tuple[str, str], list[SeenPod]] = {}
+        by_group: dict[tuple[str, str], list[SeenPod]] = {}
         for pod in jobs:
             if (pod.version, pod.kind) == ("v1", "Pod") and isinstance(pod.data.get("spec"), dict):
                 of = at(pod.data, "spec", "schedulingGroup", "podGroupName")
                 if isinstance(of, str):
-                    found.setdefault((pod.data["metadata"]["namespace"], of), []).append(SeenPod(pod.data))
-        for (namespace, name), pods in found.items():
+                    by_group.setdefault((pod.data["metadata"]["namespace"], of), []).append(SeenPod(pod.data))
+        for (namespace, name), pods in by_group.items():
             document = self._found.get((GROUP, namespace, name))
             spec = None if document is None else decode(document.data, NativeGroup).spec
             if document is None or spec is None or spec.parent_composite_pod_group_name:
@@ -165,10 +165,10 @@ class NativeGroups:
 
     def pod_groups(self) -> dict[tuple[str, GroupName], Json]:
         """The groups by namespace and name, trees as ``native.read`` takes them."""
-        found: dict[tuple[str, GroupName], Json] = {}
+        groups: dict[tuple[str, GroupName], Json] = {}
         for (kind, namespace, name), document in self._found.items():
             if kind == GROUP:
-                found[namespace, GroupName(None, name)] = document.data
+                groups[namespace, GroupName(None, name)] = document.data
             elif kind == COMPOSITE:
                 below = [
                     [other.data for (of, where, _), other in self._found.items() if (of, where) == (wanted, namespace)]
@@ -176,8 +176,8 @@ class NativeGroups:
                 ]
                 tree = tree_of(name, *below)
                 if tree is not None:
-                    found[namespace, GroupName(None, name, composite=True)] = tree
-        return found
+                    groups[namespace, GroupName(None, name, composite=True)] = tree
+        return groups
 
     def joined(self, document: Document, known: Mapping[Name, Document]) -> Document:
         """A pod as it is queued by its PodGroup, a Job as the Workload that is for it says; any other document as it
@@ -230,16 +230,16 @@ class NativeGroups:
         if not isinstance(spec, dict) or spec.get("scheduling") is not None:
             return job
         wanted = ("batch", "Job", metadata["name"])
-        found = [
+        matching = [
             templates
             for (kind, namespace, _), each in self._found.items()
             if (kind, namespace) == (WORKLOAD, metadata["namespace"]) and _is_for(each.data) == wanted
             for templates in (each.data["spec"].get("podGroupTemplates") or [],)
         ]
-        if len(found) != 1 or len(found[0]) != 1:
+        if len(matching) != 1 or len(matching[0]) != 1:
             return job
         # The disruption mode has no meaning for quota, and a Job alone may not have each mode beside each policy.
-        taken = {key: found[0][0][key] for key in _FROM_TEMPLATE if key in found[0][0]}
+        taken = {key: matching[0][0][key] for key in _FROM_TEMPLATE if key in matching[0][0]}
         return job.having({**job.data, "spec": {**spec, "scheduling": taken}})
 
     def unread(self, jobs: Collection[Document]) -> Iterator[str]:
@@ -248,11 +248,13 @@ class NativeGroups:
             (group_of(job.version), job.kind, job.data["metadata"]["name"], job.data["metadata"]["namespace"])
             for job in jobs
         }
-        for (kind, namespace, _), each in self._found.items():
-            of = _is_for(each.data) if kind == WORKLOAD else None
+        for (kind, namespace, _), document in self._found.items():
+            of = _is_for(document.data) if kind == WORKLOAD else None
             if of is not None and of[:2] != ("batch", "Job") and (*of, namespace) in known:
-                note = f"Workload {each.key}: its templates are not read for {of[1]} {of[2]}, which starts as a whole"
-                yield f"{each.place()}: {note}"
+                note = (
+                    f"Workload {document.key}: its templates are not read for {of[1]} {of[2]}, which starts as a whole"
+                )
+                yield f"{document.place()}: {note}"
 
     def _data(self, kind: str, namespace: str, name: str) -> Json | None:
         found = self._found.get((kind, namespace, name))

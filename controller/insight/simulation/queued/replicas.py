@@ -40,19 +40,19 @@ def _pods(job: Json) -> list[Json]:
     if not 0 <= count <= _MOST:
         raise JobError(f"spec.replicas: expected 0 to {_MOST}, found {count}")
     template = mapping(Deployment().stamped(job), "spec", "template")
-    told = {key: value for key, value in annotations(job).items() if key in OF_SIMULATED_JOBS}
+    simulated = {key: value for key, value in annotations(job).items() if key in OF_SIMULATED_JOBS}
     meta = job["metadata"]
-    found: list[Json] = []
+    pods: list[Json] = []
     for index in range(count):
         spare = {ABOVE_MIN_REPLICAS: "true"} if minimum is not None and index >= minimum else {}
         metadata = {
             "name": f"{meta['name']}-{index}",
             "namespace": meta["namespace"],
             "labels": dict(labels(template)),
-            "annotations": {**told, **annotations(template), **spare},
+            "annotations": {**simulated, **annotations(template), **spare},
         }
-        found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": mapping(template, "spec")})
-    return found
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": mapping(template, "spec")})
+    return pods
 
 
 def is_spare(pod: Json) -> bool:

@@ -58,20 +58,20 @@ def engine_config(found: Found, policy: Policy, *, newest: bool) -> EngineConfig
 
 
 def _gates(found: Found) -> FeatureGates:
-    given = {}
+    gates = {}
     for name, on in found.entries("featureGates").items():
         place = found.places[f"featureGates.{name}"]
         if name in GONE:
             found.note(place, f"no gate of this version of Kueue ({GONE[name]})")
         elif name in DEFAULTS:
-            given[name] = on
+            gates[name] = on
             if name in IDLE and on != DEFAULTS[name]:
                 found.note(place, IDLE[name])
         else:
             near = difflib.get_close_matches(name[:60], [*DEFAULTS, *GONE], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise place.error("a feature gate of Kueue", f"an unknown gate{hint}")
-    return FeatureGates(given)
+    return FeatureGates(gates)
 
 
 def _fair_sharing(found: Found, *, newest: bool) -> FairSharing | None:
@@ -213,19 +213,19 @@ def _minimum_runtime(found: Found, *, on: bool) -> MinimumRuntime | None:
 
 def _consolidation(found: Found, *, on: bool) -> Consolidation | None:
     section = "tessera.consolidation"
-    said: bool | None = found.get(f"{section}.enabled")
-    if said:
+    enabled: bool | None = found.get(f"{section}.enabled")
+    if enabled:
         _can_move(found, found.places[f"{section}.enabled"], on=on)
     frees = bool(found.get("tessera.packing.freeNodes", False))
-    if frees and not said:
+    if frees and not enabled:
         raise found.places["tessera.packing.freeNodes"].error(
             "false, or tessera.consolidation.enabled: true, whose bounds hold for these moves"
         )
-    if said is False or not on:
+    if enabled is False or not on:
         return None
     usual = Consolidation()
     return Consolidation(
-        every_queue=bool(said),
+        every_queue=bool(enabled),
         frees_nodes=frees,
         minimum_runtime_s=found.get(f"{section}.minimumRuntime", usual.minimum_runtime_s),
         moves_per_hour=found.get(f"{section}.movesPerHour", usual.moves_per_hour),

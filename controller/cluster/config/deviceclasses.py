@@ -57,16 +57,16 @@ def _mapping(found: Found, item: str, gates: FeatureGates) -> DeviceClassMapping
 
 def _sources(found: Found, item: str, gates: FeatureGates) -> Iterator[DeviceSource]:
     for source in found.items(f"{item}.sources"):
-        given = [measure for measure in Measure if f"{source}.{measure}" in found]
-        if len(given) != 1:
+        measures = [measure for measure in Measure if f"{source}.{measure}" in found]
+        if len(measures) != 1:
             raise found.places[source].error("one of counter and capacity", "both or none")
-        path, gate = f"{source}.{given[0]}", _GATES[given[0]]
+        path, gate = f"{source}.{measures[0]}", _GATES[measures[0]]
         if not gates.on(gate):
-            raise found.places[path].error(f"the feature gate {gate} for it", f"{given[0]} without it")
+            raise found.places[path].error(f"the feature gate {gate} for it", f"{measures[0]} without it")
         expression = f"{path}.deviceSelector.cel.expression"
         _check_selector(found, expression)
         yield DeviceSource(
-            measure=given[0],
+            measure=measures[0],
             name=found.required(path, "name"),
             driver=found.required(path, "driver"),
             selector=found.get(expression, ""),

@@ -26,7 +26,7 @@ def oidc_provider(found: Found) -> OidcProvider | None:
     """The provider by which users sign in; None if they sign in with tokens alone. Raises ConfigError."""
     if _OIDC not in found:
         return None
-    given: dict[str, Any] = {
+    optional: dict[str, Any] = {
         name: found.get(f"{_OIDC}.{key}") for name, key in _OF_PROVIDER.items() if f"{_OIDC}.{key}" in found
     }
     provider = OidcProvider(
@@ -36,7 +36,7 @@ def oidc_provider(found: Found) -> OidcProvider | None:
         scopes=found.values(f"{_OIDC}.scopes"),
         required_claims=found.entries(f"{_OIDC}.requiredClaims"),
         algorithms=found.values(f"{_OIDC}.signingAlgs") or ("RS256",),
-        **given,
+        **optional,
     )
     _at_most(found, f"{_OIDC}.sessionLife", provider.session_life_s, _MOST_LIFE_S, "12h")
     return provider

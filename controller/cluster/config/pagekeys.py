@@ -19,12 +19,12 @@ def _https_url(text: str) -> str:
     """An https URL without credentials, a query or a fragment: OpenID Connect Discovery 1.0, section 2. Raises
     Unfit.
     """
-    found: str = HTTP_URL.convert(text)
-    if not found.startswith("https://") or "@" in urlsplit(found).netloc or not _IN_HEADERS.issuperset(found):
+    url: str = HTTP_URL.convert(text)
+    if not url.startswith("https://") or "@" in urlsplit(url).netloc or not _IN_HEADERS.issuperset(url):
         raise Unfit
-    if len(found) > _MOST_URL:
+    if len(url) > _MOST_URL:
         raise Unfit
-    return found
+    return url
 
 
 def _callback_url(text: str) -> str:

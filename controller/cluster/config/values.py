@@ -136,11 +136,11 @@ ZONED_CRON: Final = Parser(expected=_SCHEDULE.format(""), convert=_cron, kinds=S
 
 def _time(text: str) -> float:
     try:
-        found = datetime.fromisoformat(text)
-        moment_s = found.timestamp()
+        moment = datetime.fromisoformat(text)
+        moment_s = moment.timestamp()
     except (ValueError, OverflowError):
         raise Unfit from None
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         raise Unfit
     return moment_s
 

@@ -114,35 +114,35 @@ def exposing(
     ``feeds``: None before they run; ``acting``: None on a replica that does not lead. ``skips``: preemptions put off in
     the last cycle, by ClusterQueue. ``gpus``: the counts of the last call.
     """
-    found: Gauges = {family.name: {} for family in READ}
+    gauges: Gauges = {family.name: {} for family in READ}
     runs = (f"python{platform.python_version()}", sys.implementation.name, f"{sys.platform}/{platform.machine()}")
-    found["kueue_build_info"][f"v{version}", "", "", *runs] = 1.0
-    found["tessera_leading"][()] = 0.0 if role == "follower" else 1.0
+    gauges["kueue_build_info"][f"v{version}", "", "", *runs] = 1.0
+    gauges["tessera_leading"][()] = 0.0 if role == "follower" else 1.0
     if feeds is not None:
-        found["tessera_watch_lag_seconds"] = {(plural,): round(lag_s, 3) for plural, lag_s in feeds.lags()}
-        found["tessera_undecodable_objects"] = {
+        gauges["tessera_watch_lag_seconds"] = {(plural,): round(lag_s, 3) for plural, lag_s in feeds.lags()}
+        gauges["tessera_undecodable_objects"] = {
             (resource.plural,): float(feeds[resource].undecodable) for resource in feeds.resources
         }
     if acting is not None:
         engine = acting.engine
-        found["tessera_writes_pending"][()] = float(acting.writes_pending)
-        found["tessera_events_dropped"][()] = float(acting.events_dropped)
-        yield from _engine(found, engine, config)
-        _finished(found, engine, (yield from _by_kind(found, acting)), config)
+        gauges["tessera_writes_pending"][()] = float(acting.writes_pending)
+        gauges["tessera_events_dropped"][()] = float(acting.events_dropped)
+        yield from _engine(gauges, engine, config)
+        _finished(gauges, engine, (yield from _by_kind(gauges, acting)), config)
         if feeds is not None and gpus is not None:
             counts = yield from gpus.read(feeds[NODES].objects(), feeds[GPU_NODES].objects())
-            found["tessera_gpus"] = {
+            gauges["tessera_gpus"] = {
                 (state.value,): float(counts[state]) for state in GpuState if state is not GpuState.IDLE
             }
-        yield from _units_of_queues(found, acting)
-        found["tessera_flavor_interruptions_per_node_day"] = {
+        yield from _units_of_queues(gauges, acting)
+        gauges["tessera_flavor_interruptions_per_node_day"] = {
             (name,): rate for name, known in engine.state.cluster.flavors.items() if (rate := interruption_rate(known))
         }
         for flavor, is_tripped in acting.tripped.items():
-            found["tessera_gpu_repair_breaker_tripped"][flavor,] = float(is_tripped)
+            gauges["tessera_gpu_repair_breaker_tripped"][flavor,] = float(is_tripped)
         for name, count in skips.items():
-            found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
-    return Exposition(instruments.registry, found, role)
+            gauges["kueue_admission_cycle_preemption_skips"][name,] = float(count)
+    return Exposition(instruments.registry, gauges, role)
 
 
 def _in_parts(every: Sequence[T]) -> Iterator[Sequence[T]]:

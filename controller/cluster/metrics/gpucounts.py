@@ -22,18 +22,18 @@ class GpuCounts:
 
     def read(self, nodes: Iterable[Node], gpu_nodes: Iterable[GpuNode]) -> Parts[Mapping[GpuState, int]]:
         by_name = {each.metadata.name: each for each in nodes}
-        found: dict[str, tuple[Node | None, GpuNode, Mapping[GpuState, int]]] = {}
+        entries: dict[str, tuple[Node | None, GpuNode, Mapping[GpuState, int]]] = {}
         sums: Counter[GpuState] = Counter()
         for number, gpu_node in enumerate(tuple(gpu_nodes)):
             name = gpu_node.metadata.name
-            node, kept = by_name.get(name), self._kept.get(name)
-            if kept is None or kept[0] is not node or kept[1] is not gpu_node:
-                kept = (node, gpu_node, _of_node(node, gpu_node))
-            found[name] = kept
-            sums.update(kept[2])
+            node, entry = by_name.get(name), self._kept.get(name)
+            if entry is None or entry[0] is not node or entry[1] is not gpu_node:
+                entry = (node, gpu_node, _of_node(node, gpu_node))
+            entries[name] = entry
+            sums.update(entry[2])
             if number % _PART == _PART - 1:
                 yield
-        self._kept = found
+        self._kept = entries
         return sums
 
 

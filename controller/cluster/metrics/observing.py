@@ -145,7 +145,7 @@ class Counting:
         """Counts conditions that have become True since ``before``; None: the change was not observed."""
         if before is None:
             return
-        for type_, told in (
+        for type_, count in (
             (reasons.ADMITTED, self._admitted),
             (reasons.EVICTED, self._evicted),
             (reasons.PODS_READY, self._ready),
@@ -153,7 +153,7 @@ class Counting:
         ):
             now = find_condition(after.status.conditions, type_)
             if now is not None and now.status == "True" and not _was(before, type_):
-                told(before, after, now)
+                count(before, after, now)
         released = before.status.admission is not None and after.status.admission is None
         evicted = find_condition(after.status.conditions, reasons.EVICTED)
         if released and evicted is not None and before.status.admission is not None:

@@ -69,21 +69,21 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Flags:
     """The flags in a command line and environment. ``argv`` is without the program's name. Raises UsageError,
     TextRequested.
     """
-    given = _from_environment(env)
+    values = _from_environment(env)
     words = list(argv)
     while words:
-        _take(words, given)
-    return _typed(given)
+        _take(words, values)
+    return _typed(values)
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The flags in environment variables: flag to (value, the name for messages)."""
-    found = {}
+    values = {}
     for name in (*_NAMED, "leader-elect", *_ENDING):
         variable = "TESSERA_" + name.upper().replace("-", "_")
         if env.get(variable):
-            found[name] = (env[variable], variable)
-    return found
+            values[name] = (env[variable], variable)
+    return values
 
 
 def _take(words: list[str], given: dict[str, tuple[str, str]]) -> None:

@@ -72,19 +72,19 @@ class ForeignSystems:
         self.in_force: frozenset[System] = frozenset()
 
     async def adopt(self) -> None:
-        found = await self._look()
-        for system in self._switched.keys() - found:
+        systems = await self._look()
+        for system in self._switched.keys() - systems:
             for resource in (QUEUES_OF[system], *self._readers.get(system, ())):
                 if resource in self._feeds:
                     self._feeds.drop(resource)
-        for system in sorted(found):
+        for system in sorted(systems):
             for resource, decode in self._readers.get(system, {}).items():
                 await self._feeds.follow(resource, decode)
-        if found:
+        if systems:
             self._feeds.want(PODS)  # mirrored queues place pods on nodes, where those of others take room
-        if found != self.in_force:
-            log.info("queues of other systems: %s", ", ".join(sorted(found)) or "none")
-        self.in_force = found
+        if systems != self.in_force:
+            log.info("queues of other systems: %s", ", ".join(sorted(systems)) or "none")
+        self.in_force = systems
 
     @property
     def changes(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
@@ -127,7 +127,7 @@ class ForeignSystems:
     async def _is_held(self, lease: str, free_s: float) -> bool:
         namespace, _, name = lease.partition("/")
         try:
-            found = await self._client.get(LEASES, name, Lease, namespace=namespace)
+            lease_object = await self._client.get(LEASES, name, Lease, namespace=namespace)
         except NotFoundError:
             return False
         except ForbiddenError as error:
@@ -135,4 +135,4 @@ class ForeignSystems:
                 log.warning("lease %s counts as held: it cannot be read: %s", lease, error)
                 self._unreadable.add(lease)
             return True
-        return is_held(found.spec, self._clock.wall(), free_s=free_s)
+        return is_held(lease_object.spec, self._clock.wall(), free_s=free_s)

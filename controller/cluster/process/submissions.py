@@ -152,14 +152,14 @@ class Submissions:
             return []
         try:
             async with asyncio.timeout(_REVIEW_S):
-                found = await self.foretold(asked.created, asked.namespace)
+                forecast = await self.foretold(asked.created, asked.namespace)
         except (NotQueuedError, BusyError, TimeoutError):
             return []
         running = self._running()
-        if found is None or running is None:
+        if forecast is None or running is None:
             return None
         answers = Answers(running.core.engine, lambda _: None, self._clock.wall())
-        return dryrun.warnings_of(redacted(found, anybodys(found), answers.queue_of))
+        return dryrun.warnings_of(redacted(forecast, anybodys(forecast), answers.queue_of))
 
     async def _warnings_elsewhere(self, asked: dryrun.DryRun) -> list[str]:
         try:

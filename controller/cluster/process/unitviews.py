@@ -60,15 +60,15 @@ def _problem(queue: LocalQueue) -> str | None:
 
 def _values(asked: Asked, queue: LocalQueue, counts: list[UnitCount], now_s: float) -> Iterator[Json]:
     series = asked.right.resource
-    for each in counts:
+    for count in counts:
         labels = {
             "namespace": queue.metadata.namespace,
             "local_queue": queue.metadata.name,
-            "flavor": each.flavor,
-            "unit": each.unit,
+            "flavor": count.flavor,
+            "unit": count.unit,
         }
         if asked.labels.items() <= labels.items():
-            value = each.admissible if series == ADMISSIBLE else each.admissible + each.held
+            value = count.admissible if series == ADMISSIBLE else count.admissible + count.held
             at = _time(now_s)
             yield {"metricName": series, "metricLabels": labels, "timestamp": at, "value": str(value)}
 

@@ -198,17 +198,17 @@ class Feeds:
         self._listener: Callable[[ObjectChange], None] | None = None
         self._introduced: set[Resource] = set()
         """Kinds whose changes the listener gets; it gets nothing of others."""
-        found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
+        decoders = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
         self._reflectors: dict[Resource, Reflector[Any]] = {}
-        self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
-        self._served = ServedKinds(client, [optional for optional in found if optional in may_lack], clock)
+        self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in decoders}
+        self._served = ServedKinds(client, [optional for optional in decoders if optional in may_lack], clock)
         self._random = random
         self._noted: dict[Resource, Callable[[], None]] = {}
         self._added: dict[Resource, asyncio.Task[None] | None] = {}
         """Kinds that ``follow`` has added, and the tasks that watch them once ``running`` is open."""
         self._group: asyncio.TaskGroup | None = None
         self.undecodable_seen = 0
-        for resource, decode in found.items():
+        for resource, decode in decoders.items():
             self._reflectors[resource] = self._reflector(resource, decode)
 
     def __getitem__(self, resource: Resource) -> Reflector[Any]:

@@ -217,13 +217,13 @@ def _claim_reader() -> Callable[[bytes], ResourceClaim]:
         claim = read(raw)
         if not is_of_one_pod(claim):
             return claim
-        given = claim.metadata
+        whole = claim.metadata
         owners = tuple(
             OwnerReference(kind=owner.kind, name=owner.name, controller=True)
-            for owner in given.owner_references
+            for owner in whole.owner_references
             if owner.controller
         )
-        meta = ObjectMeta(name=given.name, namespace=given.namespace, annotations=OF_ONE_POD, owner_references=owners)
+        meta = ObjectMeta(name=whole.name, namespace=whole.namespace, annotations=OF_ONE_POD, owner_references=owners)
         return ResourceClaim(metadata=meta, status=claim.status)
 
     return kept

@@ -247,13 +247,13 @@ def _certificate(pem: bytes) -> x509.Certificate:
 
 def _key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     try:
-        found = serialization.load_pem_private_key(pem, password=None)
+        key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError):
         # The library's message is not passed on: it may quote what it could not read.
         raise CertificateError("no private key in PEM") from None
-    if not isinstance(found, ec.EllipticCurvePrivateKey):
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificateError("the private key is not of an elliptic curve")
-    return found
+    return key
 
 
 def _since(pem: bytes) -> float:

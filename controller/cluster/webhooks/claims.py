@@ -90,20 +90,20 @@ def _alternatives(request: Json, planned: Requests) -> tuple[Json, Mapping[str, 
     """The request with its planned alternatives first, and by name the alternatives that join it in references."""
     name = text(request, "name", f"{_DEVICES}.requests")
     exactly = child(request, "exactly", f"{_DEVICES}.requests")
-    given = children(request, "firstAvailable", f"{_DEVICES}.requests")
+    alternatives = children(request, "firstAvailable", f"{_DEVICES}.requests")
     if exactly is not None:
         if name not in planned or exactly.get("adminAccess"):
             return request, {}
         plain = {key: value for key, value in exactly.items() if key != "adminAccess"}
         chosen = [(_PLANNED, name, plain)]
-        given = [{"name": _ASKED, **plain}]
+        alternatives = [{"name": _ASKED, **plain}]
     else:
-        each = [(text(one, "name", f"{_DEVICES}.requests"), one) for one in given]
+        each = [(text(one, "name", f"{_DEVICES}.requests"), one) for one in alternatives]
         chosen = [(f"{_PLANNED}-{sub}"[:_MOST_NAME], f"{name}/{sub}", one) for sub, one in each]
         chosen = [entry for entry in chosen if entry[1] in planned]
     expressions = [claimplan.expression(planned[label]) for _, label, _ in chosen]
     first = [_planned(sub, one, chooses) for (sub, _, one), chooses in zip(chosen, expressions, strict=True)]
-    every = [*first, *given]
+    every = [*first, *alternatives]
     fits = (
         len({one["name"] for one in every}) == len(every) <= _MOST_ALTERNATIVES
         and all(len(one["selectors"]) <= _MOST_SELECTORS for one in first)

@@ -53,13 +53,13 @@ class ClaimAnswers:
         self._places -= 1
         try:
             async with asyncio.timeout(_WAITS_S):
-                found = await self._client.get(PODS, owner.name, Metadata, namespace=owner.namespace)
+                pod = await self._client.get(PODS, owner.name, Metadata, namespace=owner.namespace)
         except (KubeError, TimeoutError) as error:
             log.debug("the pod of a claim is not known: %s/%s: %s", owner.namespace, owner.name, error)
             return ""
         finally:
             asyncio.get_running_loop().call_later(_REST_S, self._free)
-        return found.metadata.annotations.get(CLAIM_DEVICES, "") if found.metadata.uid == owner.uid else ""
+        return pod.metadata.annotations.get(CLAIM_DEVICES, "") if pod.metadata.uid == owner.uid else ""
 
     def _free(self) -> None:
         self._places += 1

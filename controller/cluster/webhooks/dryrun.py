@@ -64,14 +64,14 @@ def warnings_of(found: dict[str, Any]) -> list[str]:
     queue = f"ClusterQueue {found['clusterQueue']}" if found["clusterQueue"] else f"LocalQueue {found['localQueue']}"
     if found["startsNow"]:
         return [f"would start at once, in {queue}"]
-    told = [f"would wait in {queue}: {found['sentence']}" if found["sentence"] else f"would wait in {queue}"]
+    warnings = [f"would wait in {queue}: {found['sentence']}" if found["sentence"] else f"would wait in {queue}"]
     forecast = found["forecast"]
     if forecast is not None:
         waits_for = forecast["ahead"] > 1 and forecast.get("never") is None
         behind = f", behind {forecast['ahead']} others" if waits_for else ""
-        told.append(f"likely start: {forecast['starts']}{behind}")
-        told += [_would(change["sentence"]) for change in forecast["changes"][:2]]
-    return told
+        warnings.append(f"likely start: {forecast['starts']}{behind}")
+        warnings += [_would(change["sentence"]) for change in forecast["changes"][:2]]
+    return warnings
 
 
 def not_known(why: str) -> str:

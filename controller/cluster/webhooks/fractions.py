@@ -29,11 +29,11 @@ def answer(body: bytes, *, fleet: Fleet) -> bytes:
 
 def patch(given: Json, fleet: Fleet) -> list[Json]:
     """The JSON patch (RFC 6902) for a pod or a Job; empty for any other object. Raises ConversionError."""
-    found = tuple(text(given, key, _OBJECT) for key in ("apiVersion", "kind"))
+    kind = tuple(text(given, key, _OBJECT) for key in ("apiVersion", "kind"))
     try:
-        if found == ("v1", "Pod"):
+        if kind == ("v1", "Pod"):
             return translation(given, fleet)
-        if found == ("batch/v1", "Job"):
+        if kind == ("batch/v1", "Job"):
             return translation(mapping(given, *_TEMPLATE), fleet, "/spec/template")
     except JobError as error:
         raise ConversionError(f"{_OBJECT}: {error}") from None

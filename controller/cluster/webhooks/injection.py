@@ -107,15 +107,15 @@ def crd_patch(crd: Json, target: Target, trusted: bytes, *, take_over: bool) -> 
     Raises ForeignConversionError if another system converts the kind and ``take_over`` is false.
     """
     name = crd["metadata"]["name"]
-    found = crd["spec"].get("conversion") or {"strategy": "None"}
-    other = _other(found, target)
+    conversion = crd["spec"].get("conversion") or {"strategy": "None"}
+    other = _other(conversion, target)
     if other is not None and not take_over:
         raise ForeignConversionError(
             f"CustomResourceDefinition {name}: spec.conversion names {other}: while that system is at work its"
             " conversion stays; uninstall it, and it is taken over"
         )
     annotations = {key: None for key in _INJECTORS if key in crd["metadata"].get("annotations", {})}
-    changed = _conversion_patch(found, name, target, trusted)
+    changed = _conversion_patch(conversion, name, target, trusted)
     if changed is None and not annotations:
         return None
     metadata: Json = {"resourceVersion": crd["metadata"]["resourceVersion"]}

@@ -92,7 +92,7 @@ class OwnCertificates:
 
     async def _round(self) -> Kept:
         try:
-            found = await self._client.get(SECRETS, self._secret.name, Secret, namespace=self._secret.namespace)
+            secret = await self._client.get(SECRETS, self._secret.name, Secret, namespace=self._secret.namespace)
         except NotFoundError:
             # The Secret was deleted while this replica serves: the authority that the API server trusts is restored,
             # not replaced.
@@ -102,10 +102,10 @@ class OwnCertificates:
             points.after(Failpoint.CERTIFICATES)
             log.info("created Secret %s with certificates", self._secret)
             return wanted
-        kept = self._read(found)
+        kept = self._read(secret)
         wanted = advanced(kept, self._names, self._clock.wall())
         if wanted != kept:
-            body = self._body(wanted, found.metadata.resource_version)
+            body = self._body(wanted, secret.metadata.resource_version)
             points.before(Failpoint.CERTIFICATES_RENEWED)
             await self._client.update(SECRETS, self._secret.name, body, Secret, namespace=self._secret.namespace)
             points.after(Failpoint.CERTIFICATES_RENEWED)
@@ -143,18 +143,18 @@ class GivenCertificates:
         """The certificate in the Secret. Raises KubeError, and CertificateError that names the Secret for one that
         cannot be served.
         """
-        found = await self._client.get(SECRETS, self._secret.name, Secret, namespace=self._secret.namespace)
+        secret = await self._client.get(SECRETS, self._secret.name, Secret, namespace=self._secret.namespace)
         try:
-            given = Served(
-                certificate=_data(found.data, "tls.crt"),
-                key=_data(found.data, "tls.key"),
-                trusted=_data(found.data, "ca.crt"),
+            served = Served(
+                certificate=_data(secret.data, "tls.crt"),
+                key=_data(secret.data, "tls.key"),
+                trusted=_data(secret.data, "ca.crt"),
             )
-            split(given.certificate)
-            split(given.trusted)
+            split(served.certificate)
+            split(served.trusted)
         except CertificateError as error:
             raise CertificateError(f"Secret {self._secret}: {error}") from None
-        return given
+        return served
 
 
 def written(kept: Kept) -> dict[str, str]:

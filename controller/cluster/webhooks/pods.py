@@ -78,12 +78,12 @@ def _listed(
 
 
 def _items(parent: Json, key: str, where: str) -> list[Any]:
-    found = parent.get(key)
-    if found is None:
+    items = parent.get(key)
+    if items is None:
         return []
-    if not isinstance(found, list):
-        raise ConversionError(f"{where}.{key}: found {kind_of(found)}, expected array")
-    return found
+    if not isinstance(items, list):
+        raise ConversionError(f"{where}.{key}: found {kind_of(items)}, expected array")
+    return items
 
 
 def _add(path: str, value: Any) -> Json:

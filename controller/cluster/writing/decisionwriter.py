@@ -114,15 +114,15 @@ class DecisionWriter:
         kept = self._ledger.get(key)
         if kept is not None and kept.writing:
             return False
-        waiting, found = self._waiting.pop(key, []), False
+        waiting, has_written = self._waiting.pop(key, []), False
         while waiting and kept is not None and not kept.writing:
             decision = waiting.pop(0)
             if self._holds(decision):
                 self._write(kept, decision)
-                found = True
+                has_written = True
         if waiting and kept is not None:
             self._waiting[key] = waiting
-        return found
+        return has_written
 
     def _holds(self, decision: Decision) -> bool:
         """Whether the decision still holds: the engine has not taken it back meanwhile."""

@@ -53,11 +53,11 @@ class Finalizers:
 
     def release(self) -> None:
         """Removes the finalizer of deleted objects that are no longer in use."""
-        for (resource, name), given in list(self._going.items()):
+        for (resource, name), deleted in list(self._going.items()):
             if not self._used(resource, name):
                 del self._going[resource, name]
-                left = tuple(finalizer for finalizer in given.metadata.finalizers if finalizer != RESOURCE_IN_USE)
-                self._write(resource, given, left)
+                left = tuple(finalizer for finalizer in deleted.metadata.finalizers if finalizer != RESOURCE_IN_USE)
+                self._write(resource, deleted, left)
 
     def _used(self, resource: Resource, name: str) -> bool:
         cluster = self._engine.state.cluster

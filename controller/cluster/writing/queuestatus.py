@@ -373,15 +373,15 @@ class QueueStatuses:
         does.
         """
         key = (resource, queue.metadata.namespace, queue.metadata.name)
-        said = (active.status, active.reason, active.message, annotated.message if annotated is not None else "")
+        content = (active.status, active.reason, active.message, annotated.message if annotated is not None else "")
         known = self._said.get(key)
-        if known is None or known[0] is not queue or known[1] != said:
+        if known is None or known[0] is not queue or known[1] != content:
             conditions = queue.status.conditions
             if annotated is not None:
                 conditions = with_condition(conditions, annotated)
             else:
                 conditions = tuple(each for each in conditions if each.type not in _OF_ANNOTATIONS)
-            known = self._said[key] = (queue, said, to_json(with_condition(conditions, active)))
+            known = self._said[key] = (queue, content, to_json(with_condition(conditions, active)))
         return known[2]
 
     def _cohort_shares(self) -> None:

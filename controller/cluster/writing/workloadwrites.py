@@ -195,11 +195,11 @@ class WorkloadWrites:
     async def _read(self, kept: Kept, key: WorkloadKey, why: str, then: Then) -> None:
         """Reads the workload after a conflict, for as long as it takes. Until then the outcome is not known."""
         namespace, _, name = key.partition("/")
-        found: Workload | None = None
+        stored: Workload | None = None
         while True:
             try:
                 raw = await self._client.get(WORKLOADS, name, msgspec.Raw, namespace=namespace)
-                found = _read_workload(bytes(raw))
+                stored = _read_workload(bytes(raw))
                 break
             except NotFoundError:
                 break
@@ -207,13 +207,13 @@ class WorkloadWrites:
                 log.warning("workload %s cannot be read after a conflict, trying on: %s", key, error)
                 await asyncio.sleep(_AGAIN_S)
         kept.writing = False
-        if found is None or found.metadata.uid != kept.uid:
+        if stored is None or stored.metadata.uid != kept.uid:
             self._gone(key, kept.uid)
             then(Result.GONE, why)
             return
         before = kept.workload
-        if self._ledger.observe(found) is not None:
-            self._changed(before, found)
+        if self._ledger.observe(stored) is not None:
+            self._changed(before, stored)
         then(Result.LOST, why)
 
     def close(self) -> None:

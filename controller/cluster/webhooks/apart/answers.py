@@ -61,13 +61,13 @@ def _defaulted(kind: JobKind, gates: FeatureGates) -> Callable[[Json], Json]:
 
 def _foreign(config: ControllerConfig, suspend_paths: SuspendPaths) -> dict[str, Answer]:
     """Answers about foreign objects, by path. The webhooks' configuration says whether they are called."""
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     for system in System:
         switch = config.switch(system)
-        found[foreign.queue_path(system)] = partial(
+        answers[foreign.queue_path(system)] = partial(
             foreign.queue_answer, switch=switch, schedulers=config.schedulers, suspend_paths=suspend_paths
         )
-        found[foreign.scheduler_path(system)] = partial(foreign.scheduler_answer, switch=switch)
-    found[foreign.GANG_PATH] = partial(foreign.gang_answer, switch=config.serving_gangs, schedulers=config.schedulers)
-    found[foreign.DEFAULTS_PATH] = foreign.defaults_answer
-    return found
+        answers[foreign.scheduler_path(system)] = partial(foreign.scheduler_answer, switch=switch)
+    answers[foreign.GANG_PATH] = partial(foreign.gang_answer, switch=config.serving_gangs, schedulers=config.schedulers)
+    answers[foreign.DEFAULTS_PATH] = foreign.defaults_answer
+    return answers

@@ -108,12 +108,12 @@ class Questions:
         if asked.created is None:
             return dryrun.allowed(asked.uid)
         try:
-            found = await self.ask(dryrun.PATH, msgspec.msgpack.encode(asked))
+            warnings = await self.ask(dryrun.PATH, msgspec.msgpack.encode(asked))
         except RecursionError:
             return dryrun.allowed(asked.uid)
-        if found is None:
+        if warnings is None:
             return dryrun.allowed(asked.uid, [dryrun.not_known("what decides does not say in time")])
-        return dryrun.allowed(asked.uid, msgspec.msgpack.decode(found, type=list[str]))
+        return dryrun.allowed(asked.uid, msgspec.msgpack.decode(warnings, type=list[str]))
 
 
 class Worker:

@@ -235,12 +235,12 @@ class ServingProcess:
     async def _tell(self, link: "Link[ToDecide]") -> None:
         """Sends each change of the state, as fast as the process takes it."""
         link.send(self._certificate())
-        told: Known | None = None
+        sent: Known | None = None
         while True:
             known = self._known()
-            if known is not None and known != told:
+            if known is not None and known != sent:
                 link.send(known)
-                told = known
+                sent = known
             await link.drain()
             await sleep(self._clock, LOOK_S)
 
@@ -256,15 +256,15 @@ class ServingProcess:
         task.add_done_callback(self._answering.discard)
 
     async def _answer(self, link: "Link[ToDecide]", asked: Asked, answer: Answered) -> None:
-        found: bytes | None = None
+        reply: bytes | None = None
         try:
             async with asyncio.timeout(ANSWER_S):
-                found = await answer(asked.question)
+                reply = await answer(asked.question)
         except TimeoutError:
             pass
         except Exception:
             log.exception("a question of the webhooks was not answered")
-        link.send(AnswerOf(asked.number, found))
+        link.send(AnswerOf(asked.number, reply))
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

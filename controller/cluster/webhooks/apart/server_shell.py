@@ -245,15 +245,15 @@ class WebhookServer:
 
 async def _read(request: BaseRequest, body: Body) -> bytes:
     """The bytes of the body; no more are held than ``body`` has counted."""
-    found = bytearray()  # grows in place: joined parts would be held twice
+    received = bytearray()  # grows in place: joined parts would be held twice
     try:
         async for part in request.content.iter_any():
             body.take(len(part))
-            found += part
-        return bytes(found)
+            received += part
+        return bytes(received)
     finally:
         # An error keeps this frame alive, and aiohttp keeps the error of a connection that breaks off.
-        found.clear()
+        received.clear()
 
 
 async def _written(request: BaseRequest, found: bytes) -> StreamResponse:

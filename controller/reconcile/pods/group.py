@@ -142,11 +142,13 @@ def template(pod: SeenPod) -> Json:
     Annotations about its devices are kept; labels say nothing about those. Its gates stay, as in Kueue's workloads: a
     pod that has waited since Kueue is the same.
     """
-    kept = {key: value for key, value in pod.annotations.items() if key.startswith(PREFIX) and key not in _OF_NO_SHAPE}
+    of_devices = {
+        key: value for key, value in pod.annotations.items() if key.startswith(PREFIX) and key not in _OF_NO_SHAPE
+    }
     spec = {key: value for key, value in mapping(pod.raw, "spec").items() if key != "nodeName"}
     if made := mapping(pod.raw, SHARED):
         spec["resourceClaims"] = [_shared(claim, made) for claim in sequence(pod.raw, "spec", "resourceClaims")]
-    return {"metadata": {"annotations": kept}, "spec": spec} if kept else {"spec": spec}
+    return {"metadata": {"annotations": of_devices}, "spec": spec} if of_devices else {"spec": spec}
 
 
 def _shared(claim: Any, made: Mapping[str, str]) -> Any:

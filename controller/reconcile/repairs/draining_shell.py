@@ -127,13 +127,13 @@ class DrainController:
         self._take_in(key.name)
 
     def _take_in(self, name: str) -> None:
-        found: tuple[Drain, ...] = ()
+        node_drains: tuple[Drain, ...] = ()
         holders: list[tuple[str, str]] = []
         node = self._gpu_nodes.get(name)
         if node is not None:
-            found = (*drains(node, self._wait_s), *reboot_drains(node, self._planned_s.get(name), self._wait_s))
-            holders = [(each.physical, each.pod_key) for each in node.status.holders] if found else []
-        if self.draining.set_node(name, found, holders):
+            node_drains = (*drains(node, self._wait_s), *reboot_drains(node, self._planned_s.get(name), self._wait_s))
+            holders = [(each.physical, each.pod_key) for each in node.status.holders] if node_drains else []
+        if self.draining.set_node(name, node_drains, holders):
             self._turns.wake()
 
     async def run(self) -> None:

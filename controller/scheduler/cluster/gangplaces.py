@@ -137,13 +137,13 @@ def _nodes_alike(cluster: Cluster, holder: Holder, pod_set: PodSet, leaf: str) -
     """
     shape = shape_of(holder.info.workload)
     members = {} if shape is None else shape.members
-    each = one_pod(pod_set.template.spec)
-    given = {known.name: known for known in holder.info.workload.spec.pod_sets}
+    wanted = one_pod(pod_set.template.spec)
+    by_name = {known.name: known for known in holder.info.workload.spec.pod_sets}
     for held in holder.info.pod_sets:
-        known = given.get(held.name)
+        known = by_name.get(held.name)
         if known is None or known.topology_request != pod_set.topology_request or members.get(held.name, "") != leaf:
             continue
-        if one_pod(known.template.spec) == each:
+        if one_pod(known.template.spec) == wanted:
             yield from _labels(cluster, held)
 
 

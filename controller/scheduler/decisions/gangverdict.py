@@ -27,9 +27,9 @@ def gang_verdict(workload: Workload) -> Condition | None:
 
 def with_gang_verdict(workload: Workload, status: str, reason: str, message: str, now_s: float) -> Workload:
     """The workload with the condition. Its transition time is that of the present admission's verdict."""
-    kept = workload.status.conditions
+    conditions = workload.status.conditions
     if gang_verdict(workload) is None:
-        kept = tuple(each for each in kept if each.type != GANG_SCHEDULED)
+        conditions = tuple(each for each in conditions if each.type != GANG_SCHEDULED)
     condition = Condition(
         type=GANG_SCHEDULED,
         status=status,
@@ -38,7 +38,7 @@ def with_gang_verdict(workload: Workload, status: str, reason: str, message: str
         last_transition_time=moment(now_s),
         observed_generation=workload.metadata.generation,
     )
-    after = msgspec.structs.replace(workload.status, conditions=with_condition(kept, condition))
+    after = msgspec.structs.replace(workload.status, conditions=with_condition(conditions, condition))
     return msgspec.structs.replace(workload, status=after)
 
 

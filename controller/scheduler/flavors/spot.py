@@ -175,14 +175,14 @@ class SpotWords:
 
     def _on_spot(self, held: PodSetRequests) -> float:
         """The GPUs of a pod set that are on spot nodes, or may come to be."""
-        found = 0.0
+        total = 0.0
         for name, gpus in _by_flavor(held):
             pods = self._cluster.placement.spot_pods(name, held.topology, held.count, self._off)
             if pods is None or self._is_spot(name):
-                found += gpus if self._is_spot(name) else 0.0
+                total += gpus if self._is_spot(name) else 0.0
             elif held.count:
-                found += gpus * pods / held.count
-        return found
+                total += gpus * pods / held.count
+        return total
 
     def _is_spot(self, name: FlavorName) -> bool:
         flavor = self._cluster.flavors.get(name)

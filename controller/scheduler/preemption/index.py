@@ -263,14 +263,14 @@ class HolderIndex:
             for fr, amount in holder.usage.items():
                 place = (holder.cluster_queue, fr)
                 totals[place] = totals.get(place, 0) + amount
-        kept = {
+        ranked = {
             place: sum(rank.total for ranks in by_queue.values() for rank in ranks)
             for place, by_queue in self._ranks.items()
         }
         places = sum(len(holder.usage) for holder in holders.values())
         evicted = sum(holder.evicted for holder in holders.values())
-        if kept != totals or self.size != places or self.evicted != evicted:
-            raise DriftError(f"candidates are kept as {kept}, the holders make {totals}")
+        if ranked != totals or self.size != places or self.evicted != evicted:
+            raise DriftError(f"candidates are kept as {ranked}, the holders make {totals}")
         if sorted(map(id, self._rank_of.values())) != sorted(map(id, self._all())):
             raise DriftError("ranks are found that are not walked, or walked that are not found")
         for key, rank in self._rank_of.items():

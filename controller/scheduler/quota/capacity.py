@@ -96,16 +96,16 @@ class Capacity:
             for flavor in flavors:
                 for resource, amount in offered.items():
                     sums.setdefault(flavor, {})[resource] = sums.get(flavor, {}).get(resource, 0) + amount
-        kept = {
+        current = {
             flavor: {name: amount for name, amount in found.items() if amount} for flavor, found in self._sums.items()
         }
         recomputed = {
             flavor: {name: amount for name, amount in made.items() if amount} for flavor, made in sums.items()
         }
-        if {key: amount for key, amount in kept.items() if amount} != {
+        if {key: amount for key, amount in current.items() if amount} != {
             key: amount for key, amount in recomputed.items() if amount
         }:
-            raise AssertionError(f"capacity kept {kept}, nodes offer {recomputed}")
+            raise AssertionError(f"capacity kept {current}, nodes offer {recomputed}")
 
     def _recount(self) -> None:
         for node in tuple(self._nodes.values()):

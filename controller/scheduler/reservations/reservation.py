@@ -44,7 +44,7 @@ _Location = tuple[str, ...]
 def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
     """The part of ``places`` that is free already, or will not come from the victims, as one pod for each domain."""
     held = _held(victims)
-    kept: list[tuple[FlavorName, TopologyUsage]] = []
+    reserved: list[tuple[FlavorName, TopologyUsage]] = []
     for flavor, usage in places:
         rests: dict[tuple[tuple[ResourceName, Amount], ...], list[Domain]] = {}
         for domain in usage.domains:
@@ -57,8 +57,8 @@ def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
                     there[name] = max(0, taken - wanted)
             if any(amount for _, amount in rest):
                 rests.setdefault(tuple(rest), []).append(Domain(domain.values, 1))
-        kept += [(flavor, _usage(usage.levels, domains, rest)) for rest, domains in rests.items()]
-    return tuple(kept)
+        reserved += [(flavor, _usage(usage.levels, domains, rest)) for rest, domains in rests.items()]
+    return tuple(reserved)
 
 
 class KeptPlaces:
@@ -125,13 +125,13 @@ class PreemptorReservation(msgspec.Struct, frozen=True, kw_only=True):
 
     def kept_quota(self, holders: Mapping[WorkloadKey, Holder]) -> dict[FlavorResource, Amount]:
         """The quota that is free already, or will not come from the victims: this must be kept from others."""
-        kept = dict(self.usage)
+        reserved = dict(self.usage)
         for victim in self.victims:
             holder = holders.get(victim)
             for fr, amount in holder.usage.items() if holder is not None else ():
-                if fr in kept:
-                    kept[fr] = max(0, kept[fr] - amount)
-        return {fr: amount for fr, amount in kept.items() if amount}
+                if fr in reserved:
+                    reserved[fr] = max(0, reserved[fr] - amount)
+        return {fr: amount for fr, amount in reserved.items() if amount}
 
     def remaining_victims(self, holders: Mapping[WorkloadKey, Holder]) -> list[Holder]:
         """The victims that have not left yet."""

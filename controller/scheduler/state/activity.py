@@ -56,14 +56,14 @@ def interrupted_flavors(state: QueueState, cluster: Cluster) -> dict[FlavorName,
     """Flavors of a queue whose nodes are taken away while they serve, with a sentence that says how often, and whether
     other flavors are tried first for it.
     """
-    found: dict[FlavorName, str] = {}
+    sentences: dict[FlavorName, str] = {}
     for group in state.groups if cluster.config.extensions.interruptions is not None else ():
         for name in group.flavors:
             flavor = cluster.flavors.get(name)
             if rate := interruption_rate(flavor):
                 last = is_interrupted_often(flavor) and len(group.flavors) > 1
-                found[name] = (pending.flavor_comes_last if last else pending.flavor_interrupted)(name, f"{rate:g}")
-    return found
+                sentences[name] = (pending.flavor_comes_last if last else pending.flavor_interrupted)(name, f"{rate:g}")
+    return sentences
 
 
 def is_nodeless(state: QueueState, lacking: Collection[FlavorName]) -> bool:

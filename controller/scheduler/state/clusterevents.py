@@ -48,38 +48,38 @@ class ClusterEvents:
         for given in self._state.calendars.due(now_s):
             self.put_quotas(given, now_s)
 
-    def set_cluster_queue(self, given: ClusterQueue, now_s: float) -> None:
-        state, name = self._state, ClusterQueueName(given.metadata.name)
-        given = self._in_order(state.calendars.through(given, now_s), given)
+    def set_cluster_queue(self, queue: ClusterQueue, now_s: float) -> None:
+        state, name = self._state, ClusterQueueName(queue.metadata.name)
+        queue = self._in_order(state.calendars.through(queue, now_s), queue)
         known = state.cluster.queues.get(name)
-        going = given.metadata.deletion_timestamp is not None
-        if known is not None and known.object.spec == given.spec and words_of(known.object) == words_of(given):
+        going = queue.metadata.deletion_timestamp is not None
+        if known is not None and known.object.spec == queue.spec and words_of(known.object) == words_of(queue):
             was_going = known.object.metadata.deletion_timestamp is not None
-            known.object = given
+            known.object = queue
             if going == was_going:
                 return
         old_root = known.node.root() if known is not None else None
-        state.cluster.set_cluster_queue(given)
+        state.cluster.set_cluster_queue(queue)
         self._workloads.adopt(name, now_s)
         state.queues.cluster_queue_changed(name, now_s)
         if old_root is not None and old_root is not state.cluster.queues[name].node.root():
             state.wake_tree(old_root)
         state.touch()
 
-    def _in_order(self, given: ClusterQueue, original: ClusterQueue) -> ClusterQueue:
+    def _in_order(self, queue: ClusterQueue, original: ClusterQueue) -> ClusterQueue:
         """The queue with its flavors in the order in which they are tried now. The ``original`` is taken in again when
-        that changes: ``given`` has the quotas of a window of its calendar.
+        that changes: ``queue`` has the quotas of a window of its calendar.
         """
         beyond, flavors = self._state.config.extensions, self._state.cluster.flavors
-        priced = beyond.priced_flavors and is_by_price(given)
-        calm = beyond.interruptions is not None and any(len(group.flavors) > 1 for group in given.spec.resource_groups)
+        priced = beyond.priced_flavors and is_by_price(queue)
+        calm = beyond.interruptions is not None and any(len(group.flavors) > 1 for group in queue.spec.resource_groups)
         if not (priced or calm):
-            self._ordered.pop(given.metadata.name, None)
-            return given
-        self._ordered[given.metadata.name] = original
+            self._ordered.pop(queue.metadata.name, None)
+            return queue
+        self._ordered[queue.metadata.name] = original
         if priced:
-            given = by_price(given, flavors)
-        return calm_first(given, flavors) if calm else given
+            queue = by_price(queue, flavors)
+        return calm_first(queue, flavors) if calm else queue
 
     def remove_cluster_queue(self, name: ClusterQueueName, now_s: float) -> None:
         state = self._state
@@ -125,12 +125,12 @@ class ClusterEvents:
         state.queues.local_queue_changed(key, now_s)
         state.touch()
 
-    def set_cohort(self, given: Cohort, now_s: float) -> None:
-        state, name = self._state, CohortName(given.metadata.name)
-        given = state.calendars.through(given, now_s)
+    def set_cohort(self, cohort: Cohort, now_s: float) -> None:
+        state, name = self._state, CohortName(cohort.metadata.name)
+        cohort = state.calendars.through(cohort, now_s)
         node = state.cluster.quota.cohorts.get(name)
         before = None if node is None else (node.root(), node.quota_generation(), node.spec)
-        state.cluster.set_cohort(given)
+        state.cluster.set_cohort(cohort)
         node = state.cluster.quota.cohorts[name]
         if before is not None and before[2] == node.spec and before[0] is node.root():
             return

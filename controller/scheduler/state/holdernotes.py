@@ -55,13 +55,13 @@ class HolderNotes:
     def forget(self, key: WorkloadKey) -> bool:
         """Drop the notes on a workload that no longer holds quota. Returns whether nodes were kept for it."""
         promised = self.set_awaiting(key, awaiting=False, promised=False)
-        kept = key in self._coming
+        had_nodes = key in self._coming
         self._coming.discard(key)
         self._unready.discard(key)
         self._passes.pop(key, None)
         self._replaced.pop(key, None)
         self._undecided.discard(key)
-        return promised or kept
+        return promised or had_nodes
 
     def note_undecided(self, key: WorkloadKey) -> None:
         self._undecided.add(key)

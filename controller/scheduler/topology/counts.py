@@ -117,28 +117,28 @@ class Counts:
         ``kept``.
         """
         orders = self._kin.setdefault(domain, {})
-        kept = orders.get(least)
-        if kept is None:
+        ranked = orders.get(least)
+        if ranked is None:
             paths = self.tree.path
-            kept = [
+            ranked = [
                 (self.rank(child, led=False, least=least), paths[child], child) for child in self.tree.children[domain]
             ]
-            kept.sort(key=_first)
-            orders[least] = kept
-        return kept
+            ranked.sort(key=_first)
+            orders[least] = ranked
+        return ranked
 
     def order(self, level: int, *, led: bool, least: bool) -> list[Ranked]:
         """All domains of a level sorted by rank. The order is kept from the first call on."""
         key = (led, least)
-        kept = self._orders[level].get(key)
-        if kept is None:
+        ranked = self._orders[level].get(key)
+        if ranked is None:
             paths = self.tree.path
-            kept = [
+            ranked = [
                 (self.rank(domain, led=led, least=least), paths[domain], domain) for domain in self.tree.at_level[level]
             ]
-            kept.sort(key=_first)
-            self._orders[level][key] = kept
-        return kept
+            ranked.sort(key=_first)
+            self._orders[level][key] = ranked
+        return ranked
 
     def eligible(self) -> int:
         """The number of leaves that pods of this shape may use, full or not."""

@@ -353,12 +353,12 @@ class Finder:
 
 def _without(places: list[tuple[int, int]], spare: int) -> list[tuple[int, int]]:
     """The places with ``spare`` pods fewer, taken from the last ones."""
-    kept: list[tuple[int, int]] = []
+    remaining: list[tuple[int, int]] = []
     for leaf, pods in reversed(places):
         fewer = min(pods, spare)
         spare -= fewer
-        kept.append((leaf, pods - fewer))
-    return kept
+        remaining.append((leaf, pods - fewer))
+    return remaining
 
 
 def _devices(request: PlacementRequest) -> PodDeviceRequest | None:

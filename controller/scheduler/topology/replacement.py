@@ -39,12 +39,12 @@ class Replaced(NamedTuple):
 def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, lost: str) -> Replaced | str:
     """The previous assignment with the pods of node ``lost`` placed anew; a sentence if they cannot be."""
     tree = finder.tree
-    kept = tuple(domain for domain in previous.domains if domain.values[-1] != lost)
+    staying = tuple(domain for domain in previous.domains if domain.values[-1] != lost)
     missing = sum(domain.pods for domain in previous.domains if domain.values[-1] == lost)
-    gone = next((domain for domain in kept if tree.leaf(domain.values) is None), None)
+    gone = next((domain for domain in staying if tree.leaf(domain.values) is None), None)
     if gone is not None:
         return f"{'/'.join(gone.values)} is lost as well as {lost}: only one lost node is replaced"
-    within = _within(finder, request, kept, missing)
+    within = _within(finder, request, staying, missing)
     reduced = _replace(request, count=missing, asked=_reduced(finder, request.asked, missing, within))
     found = finder.find(reduced, None, empty=False, within=within)
     if isinstance(found, str):
@@ -52,7 +52,7 @@ def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, 
     moved = found[request.pod_set.name]
     if not moved.domains:
         return f"no pods run on {lost}"
-    return Replaced(merged(finder.tree, kept, moved), moved)
+    return Replaced(merged(finder.tree, staying, moved), moved)
 
 
 def _within(finder: Finder, request: PlacementRequest, kept: tuple[Domain, ...], missing: int) -> int:

@@ -387,13 +387,13 @@ class ClaimSupply:
                 shared.append((claim.key, found[0]))
                 state = with_sets(state, found)
         missing = self._missing(node, grant)
-        view, kept = self._views.of(ask, offer), list[Set]()
+        view, free_sets = self._views.of(ask, offer), list[Set]()
         for one in grant.sets[:missing]:
             if still_free(view, state, one):
-                kept.append(one)
+                free_sets.append(one)
                 state = with_sets(state, (one,))
-        more = sets_of(view, state)[: missing - len(kept)]
-        return grant._replace(sets=(*kept, *more), shared=tuple(shared))
+        more = sets_of(view, state)[: missing - len(free_sets)]
+        return grant._replace(sets=(*free_sets, *more), shared=tuple(shared))
 
     def _missing(self, node: NodeClaims, grant: ClaimGrant) -> int:
         """The number of the grant's pods that do not have all of their devices yet."""

@@ -16,7 +16,7 @@ ROOMS = (
 VAGUE = frozenset({"found", "each", "given", "told", "kept", "said"})
 MOST_LINES = 3
 """Between the first and the last use: so far a reader still sees the line that says what the name holds."""
-MOST_VAGUE = 449
+MOST_VAGUE = 32
 Loop = ast.For | ast.AsyncFor
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from controller.cluster.config.values import Read, by, label_selector
+from controller.cluster.config.values import LABEL_VALUE, Read, by, check_label_key, label_selector
 from yamlfile.parsers import Parser
+from yamlfile.place import Place
 
 
 class Key(Struct, frozen=True, kw_only=True):
@@ -25,6 +26,18 @@ class Key(Struct, frozen=True, kw_only=True):
 
 def key(path: str, parser: Parser, default: str, meaning: str, **more: Any) -> Key:
     return Key(path=path, read=by(parser), expected=parser.expected, default=default, meaning=meaning, **more)
+
+
+def labels(path: str, default: str, meaning: str) -> Key:
+    """A map of labels: ``path`` ends in ``.*``."""
+    above = path.removesuffix("*")
+
+    def read(place: Place) -> str:
+        check_label_key(place.path.removeprefix(above), place)
+        value: str = place.value(LABEL_VALUE)
+        return value
+
+    return Key(path=path, read=read, expected=LABEL_VALUE.expected, default=default, meaning=meaning)
 
 
 def selector(path: str, default: str, meaning: str, **more: Any) -> Key:

@@ -8,6 +8,7 @@ from typing import Final
 
 from controller.cluster.config.key import Key
 from controller.cluster.config.key import key as _key
+from controller.cluster.config.key import labels as _labels
 from controller.cluster.config.key import selector as _selector
 from controller.cluster.config.key import unused as _unused
 from controller.cluster.config.pagekeys import PAGE
@@ -540,7 +541,7 @@ OWN: Final = (
         " asked for",
     ),
     _key("tessera.leavingTaints[]", QUALIFIED, "none", "more taints by which a node leaves"),
-    _key("tessera.spotLabels.*", LABEL_VALUE, "none", "more labels by which nodes are spot, each with its value"),
+    _labels("tessera.spotLabels.*", "none", "more labels by which nodes are spot, each with its value"),
     _key("tessera.placeholderImage", NOT_EMPTY, "registry.k8s.io/pause:3.10", "image of pods that bring nodes"),
     _key(
         "tessera.batchEvents",

@@ -203,13 +203,14 @@ def label_selector(place: Place) -> LabelSelector:
     labels: dict[str, str] = {}
     if "matchLabels" in fields:
         for key, value in fields["matchLabels"].children():
-            _check_key(key, value)
+            check_label_key(key, value)
             labels[key] = value.value(LABEL_VALUE)
     items = fields["matchExpressions"].items() if "matchExpressions" in fields else []
     return LabelSelector(match_labels=labels, match_expressions=tuple(_requirement(item) for item in items))
 
 
-def _check_key(key: str, place: Place) -> None:
+def check_label_key(key: str, place: Place) -> None:
+    """Raises ConfigError where ``key`` is no key of a label."""
     try:
         QUALIFIED.convert(key)
     except Unfit:

@@ -116,6 +116,10 @@ class InterruptionCounts:
             for step, seconds in lived:
                 self._add(flavor, step, 0, seconds)
 
+    def forget_gone(self) -> None:
+        """Forget departures of nodes that are not there, once all nodes are known: they have ended."""
+        self._counted = {name: at_s for name, at_s in self._counted.items() if name in self._nodes}
+
     def stays(self, name: str) -> None:
         """Note that a node does not leave, or not any more."""
         self._counted.pop(name, None)

@@ -105,6 +105,8 @@ class FlavorInterruptions:
             self._turns.wake()
 
     async def run(self) -> None:
+        """Work until cancelled, from when all nodes are known."""
+        self.counts.forget_gone()
         while True:
             await self._turns.next(None if self.counts.is_idle else self._clock.wall() + _LOOK_S)
             self.reconcile()

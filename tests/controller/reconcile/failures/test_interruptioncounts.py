@@ -162,6 +162,19 @@ def test_the_next_leader_counts_on_and_no_departure_twice() -> None:
     assert rate(after, 20)[0] == 2, "the echo of what was written counts nothing"
 
 
+def test_a_node_that_is_gone_is_in_no_record_of_the_next_leader() -> None:
+    counts = counts_of(age_s=HOUR_S)
+    counts.count("n0", START_S)
+    notes = shown(counts, {}, START_S)
+    after = InterruptionCounts(InterruptionRules())
+    after.set_flavor("spot", SPOT, read_record(notes[INTERRUPTIONS]))
+    after.set_flavor("other", {"pool": "other"}, InterruptionRecord())
+    after.forget_gone()
+    after.validate()
+    assert [dict(after.record(name, START_S + 20).counted) for name in ("spot", "other")] == [{}, {}]
+    assert rate(after, 20)[0] == 1, "the departure counts on"
+
+
 @pytest.mark.parametrize(
     "text",
     [

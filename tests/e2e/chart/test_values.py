@@ -98,3 +98,18 @@ def test_a_grace_is_believed_as_far_as_the_api_server_raises_pods_to_it(
     assert f"maxGrace: {is_believed}\n" in written
     expected_s = 30 if pods_get_s is None else pods_get_s
     assert parse(written).engine.extensions.max_grace_s == expected_s, "the controller reads the same number"
+
+
+def test_the_pod_that_cleans_up_at_an_uninstall_goes_where_the_controller_may() -> None:
+    where = {
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "system", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    }
+    values = [part for key, value in where.items() for part in ("--set-json", f"controller.{key}={json.dumps(value)}")]
+    command = [str(binaries.binary("helm")), "template", "t", str(CHART), *values]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each is not None]
+    (hook,) = (each for each in objects if (each["kind"], each["metadata"]["name"][-9:]) == ("Job", "uninstall"))
+    pod = hook["spec"]["template"]["spec"]
+    assert {key: pod.get(key) for key in where} == where

@@ -52,7 +52,9 @@ class Person:
 
     def _watch(self, words: tuple[str, ...], until: bytes) -> str:
         ours, theirs = os.openpty()
-        command = [sys.executable, "-c", "from cli.main import main; main()", *words]
+        # A shell's background jobs, which tests may run in, begin with SIGINT ignored; a person's terminal does not.
+        heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        command = [sys.executable, "-c", f"{heeds}; from cli.main import main; main()", *words]
         environment = {**os.environ, **self._environment, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
         shown = b""
         with subprocess.Popen(

@@ -377,3 +377,32 @@ def test_the_chart_knows_the_controllers_labels_of_spot_nodes() -> None:
     (listed,) = re.findall(r"\$labels := dict ([^}]*?) -}}", text)
     words = re.findall(r'"([^"]*)"', listed)
     assert dict(zip(words[::2], words[1::2], strict=True)) == SPOT_LABELS
+
+
+@pytest.mark.parametrize(
+    ("queue", "of_job", "of_pods", "has", "gets"),
+    [
+        ("research", {"tessera.dev/checkpoint-grace": "90s"}, {}, "TerminatingOrFailed", "Failed"),
+        ("research", {}, {"tessera.dev/checkpoint-grace": "90s"}, "TerminatingOrFailed", "Failed"),
+        ("research", {"tessera.dev/checkpoint-grace": "90s"}, {}, None, "Failed"),
+        ("research", {}, {"other": "90s"}, "TerminatingOrFailed", "TerminatingOrFailed"),
+        ("", {"tessera.dev/checkpoint-grace": "90s"}, {}, "TerminatingOrFailed", "TerminatingOrFailed"),
+    ],
+)
+def test_a_job_that_writes_a_checkpoint_as_it_is_stopped_has_no_new_pod_beside_an_old_one(
+    queue: str, of_job: dict[str, str], of_pods: dict[str, str], has: str | None, gets: str
+) -> None:
+    text = (TEMPLATES / "job-replacement-policy.yaml").read_text().split("\n---\n")[0]
+    name = "object.metadata.?labels[?'kueue.x-k8s.io/queue-name'].orValue('')"
+    text = text.replace('{{ include "tessera.queueName" . }}', name)
+    spec = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "", text))["spec"]
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    pods = {"metadata": {"annotations": of_pods}}
+    job: dict[str, Any] = {"metadata": {"labels": labels, "annotations": of_job}, "spec": {"template": pods}}
+    if has is not None:
+        job["spec"]["podReplacementPolicy"] = has
+    given = {"object": job, "request": {"userInfo": {}}, "variables": {}}
+    if all(evaluated(condition["expression"], given) for condition in spec["matchConditions"]):
+        (mutation,) = spec["mutations"]
+        job = patched(job, evaluated(rewritten(mutation["jsonPatch"]["expression"]), given))
+    assert job["spec"]["podReplacementPolicy"] == gets

@@ -3,11 +3,13 @@
 Each container writes down what it was given (its termination message), and when it ran: that is held against the plan.
 """
 
+import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +223,8 @@ async def test_an_interruption_evicts_the_gang_and_its_containers_write_their_ch
 ) -> None:
     marks = rendered("pod-marks-policy", values=("controller.jobs.suspendBy=policy",))
     cluster.kubectl("apply", "--server-side", "-f", "-", input=marks)
+    replaced = rendered("job-replacement-policy", values=("controller.jobs.suspendBy=policy",))
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=replaced)
     saved = cluster.paths.home / "saved"
     saved.mkdir()
     async with scene(cluster, agent, tmp_path) as stage:
@@ -228,6 +232,13 @@ async def test_an_interruption_evicts_the_gang_and_its_containers_write_their_ch
         spec = body["spec"]["template"]["spec"]
         spec["volumes"] = [{"name": "saved", "hostPath": {"path": str(saved)}}]
         spec["containers"][0]["volumeMounts"] = [{"name": "saved", "mountPath": "/saved"}]
+
+        def waits_for_ends() -> bool:
+            command = ("create", "--namespace", TEAM, "--dry-run=server", "-o", "json", "-f", "-")
+            job = json.loads(cluster.kubectl(*command, input=json.dumps(body)))
+            return bool(job["spec"]["podReplacementPolicy"] == "Failed")
+
+        await until(waits_for_ends, "the API server lets new pods wait for the ends of old ones")
         await stage.queues.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
         await until(lambda: len(stage.running("spot")) == 2, "the gang runs")
         gang = {pod["metadata"]["name"]: pod for pod in stage.running("spot")}
@@ -236,11 +247,15 @@ async def test_an_interruption_evicts_the_gang_and_its_containers_write_their_ch
         cluster.kubectl("taint", "node", "node-1", f"{NOTICE}=event-1:NoSchedule")
         try:
             await until(lambda: stage.queues.condition("spot", "Evicted") == "True/NodeInterrupted", "it is evicted")
-            await until(lambda: {file.name for file in saved.iterdir()} == gang.keys(), "both have saved their work")
-            assert {file.read_text() for file in saved.iterdir()} == {"saved\n"}
-            await until(lambda: stage.of("spot") == [], "both have ended")
         finally:
             cluster.kubectl("taint", "node", "node-1", f"{NOTICE}-")
-        await until(lambda: len(stage.running("spot")) == 2, "with the notice gone the whole gang runs again")
-        assert gang.keys().isdisjoint(pod["metadata"]["name"] for pod in stage.running("spot"))
+
+        def again() -> list[dict[str, Any]]:
+            return [pod for pod in stage.running("spot") if pod["metadata"]["name"] not in gang]
+
+        await until(lambda: len(again()) == 2, "with the notice gone the whole gang runs again")
+        assert {file.name: file.read_text() for file in saved.iterdir()} == dict.fromkeys(gang, "saved\n")
+        created = sorted(datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp() for pod in again())
+        ended = sorted(int(file.stat().st_mtime) for file in saved.iterdir())
+        assert all(end <= start for end, start in zip(ended, created, strict=True)), "a pod began beside one that saves"
         await stage.delete("spot")

@@ -35,6 +35,7 @@ from controller.scheduler.dra.claims.book import OF_ONE_POD, asks_by_class, clai
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.caches import ByIdentity
 from controller.scheduler.model.deviceclaims import ClaimRules
+from controller.scheduler.model.nodetemplate import NodeTemplateError, template_of
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api import jobkind
 from inventory.api.gpunode import KIND, PLURAL
@@ -176,18 +177,29 @@ def _requests_nodes(given: object) -> bool:
 
 
 Needs = Callable[[object], bool]
+
+
+def _has_devices_to_come(given: object) -> bool:
+    """Whether nodes of a flavor count as come by the devices that drivers publish of them."""
+    try:
+        template = template_of(given) if isinstance(given, ResourceFlavor) else None
+    except NodeTemplateError:
+        return False
+    return template is not None and bool(template.devices)
+
+
 _HAS_CLAIMS: Final[dict[Resource, Needs]] = {WORKLOADS: _has_claims, DEVICE_CLASSES: _serves_resource}
 NEEDED_BY: Final[dict[Resource, dict[Resource, Needs]]] = {
     PODS: {TOPOLOGIES: lambda _: True},
     CLAIM_TEMPLATES: {WORKLOADS: _names_claims},
     DEVICE_CLAIMS: _HAS_CLAIMS,
-    DEVICE_SLICES: _HAS_CLAIMS,
+    DEVICE_SLICES: _HAS_CLAIMS | {FLAVORS: _has_devices_to_come},
     PROVISIONING_CONFIGS: {CHECKS: _requests_nodes},
     PROVISIONING_REQUESTS: {CHECKS: _requests_nodes},
 }
 """Kinds that are watched only once there is an object of another kind that needs them. A cluster has many pods, and
 they count only if a Topology places pods on nodes; and as many claims, which count if a Workload names some, or if pods
-may have an extended resource by claim."""
+may have an extended resource by claim. A node that can come, with devices, has come once they are published."""
 
 IF_SERVED: Final = frozenset({GPU_NODES, *CLAIM_KINDS})
 """Kinds that a cluster may lack: none of their objects exist while their CRD does not."""

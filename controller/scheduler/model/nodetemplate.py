@@ -3,22 +3,25 @@
 A JSON or YAML mapping ``{allocatable: {cpu: "96"}, gpus: 8, product: NVIDIA H100 80GB HBM3, max: 4, after: 4m}`` says
 what a node of the flavor is like once an autoscaler has made it, how many the flavor may have at once, those that are
 there included, and how long one takes as a rule. ``labels`` and ``taints`` are those of the nodes beside the flavor's
-``nodeLabels``; ``gpuMemory`` of one GPU; ``nvlink: full`` says that every two GPUs are joined.
+``nodeLabels``; ``gpuMemory`` of one GPU; ``nvlink: full`` says that every two GPUs are joined. ``devices`` are those
+that its drivers give out by claim. A GPU is given out either by claim or by a device plugin: of ``gpus`` those that
+``devices`` has are not among the allocatable.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from controller.objects.core import Taint
+from controller.objects.deviceclaims import Device, DeviceAttribute, DeviceCapacity
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import Amount, ResourceName
-from inventory.api.names import NODE_TEMPLATE
+from inventory.api.names import LINK_GROUP, NODE_TEMPLATE
 from yamlfile.levels import UnreadError, strangers_value
 from yamlfile.parsers import Unfit, go_duration
 
@@ -28,6 +31,9 @@ USUAL_AFTER_S: Final = 300.0
 PROVISION_TIMEOUT_S: Final = 900.0
 """The seconds for which a workload with quota waits for its nodes, where neither its job nor its flavors say."""
 GPU: Final = "nvidia.com/gpu"
+GPU_DRIVER: Final = "gpu.nvidia.com"
+MOST_DEVICES: Final = 128
+"""The most devices of one entry: a ResourceSlice has no more."""
 _LONGEST: Final = 16_384
 _MOST_LEVELS: Final = 8
 _MOST_ENTRIES: Final = 100
@@ -43,13 +49,29 @@ _ENOUGH: Final[Mapping[str, Quantity]] = {
     "pods": parse_quantity("110"),
 }
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_KEYS: Final = ("allocatable", "gpus", "product", "gpuMemory", "nvlink", "labels", "taints", "max", "after")
-_EXPECTED: Final = "{allocatable, gpus, max, after} in JSON or YAML"
+_KEYS: Final = ("allocatable", "gpus", "product", "gpuMemory", "nvlink", "devices", "labels", "taints", "max", "after")
+_DEVICE_KEYS: Final = ("driver", "count", "attributes", "capacity")
+_DEVICES: Final = "a list of {driver, count, attributes, capacity}"
+_MOST_TEXT: Final = 64
+_INT64: Final = 1 << 63
+_DRIVER: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", re.ASCII)
+_ATTRIBUTE: Final = re.compile(r"([a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?/)?[A-Za-z_][A-Za-z0-9_]{0,31}", re.ASCII)
+_VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)([-+][0-9A-Za-z.+-]+)?", re.ASCII)
+_EXPECTED: Final = "{allocatable, gpus, devices, max, after} in JSON or YAML"
+
+
+class DriverDevices(NamedTuple):
+    """The devices that a driver gives out by claim on a node that is not there yet, as its ResourceSlice would have
+    them.
+    """
+
+    driver: str
+    devices: tuple[Device, ...]
 
 
 class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of a flavor that is not there yet. ``most``: the nodes of the flavor at once, those that are there
-    included. ``after_s``: seconds that a node takes as a rule.
+    """One node of a flavor that is not there yet. ``gpus``: those that a device plugin gives out. ``most``: the nodes
+    of the flavor at once, those that are there included. ``after_s``: seconds that a node takes as a rule.
     """
 
     allocatable: Mapping[str, Quantity]
@@ -59,6 +81,7 @@ class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True):
     nvlink: bool
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    devices: tuple[DriverDevices, ...]
     most: int
     after_s: float
 
@@ -131,10 +154,6 @@ def _template(given: Mapping[Any, Any]) -> NodeTemplate:
             raise _FieldError(f"found the field {_quoted(key)}, expected {', '.join(_KEYS)}")
     allocatable = dict(_quantities(given.get("allocatable")))
     gpus = _number(given, "gpus", 0, MOST_GPUS, usual=_whole(allocatable.get(GPU)))
-    if gpus and GPU not in allocatable:
-        allocatable[GPU] = parse_quantity(str(gpus))
-    if not allocatable:
-        raise _FieldError("expected allocatable or gpus, found neither")
     product = given.get("product", "")
     if not isinstance(product, str) or len(product) > _SHOWN:
         raise _FieldError(f"product: found {_quoted(product)}, expected a name such as NVIDIA H100 80GB HBM3")
@@ -144,14 +163,22 @@ def _template(given: Mapping[Any, Any]) -> NodeTemplate:
         raise _FieldError(f"nvlink: found {_quoted(nvlink)}, expected full or none")
     if "max" not in given:
         raise _FieldError("max: found nothing, expected the most nodes at once")
+    known = _known(product, memory, nvlink=nvlink == "full")
+    entries = tuple(_entries(given.get("devices"), gpus if "gpus" in given else 0, known))
+    plugged = _plugged(gpus, entries, allocatable.get(GPU))
+    if plugged and GPU not in allocatable:
+        allocatable[GPU] = parse_quantity(str(plugged))
+    if not allocatable and not entries:
+        raise _FieldError("expected allocatable, gpus or devices, found neither")
     return NodeTemplate(
         allocatable=allocatable,
-        gpus=gpus,
+        gpus=plugged,
         product=product,
         gpu_memory_mib=int(memory.fraction) // _MIB,
         nvlink=nvlink == "full",
         labels=dict(_labels(given.get("labels"))),
         taints=tuple(_taints(given.get("taints"))),
+        devices=_by_driver(entries),
         most=_number(given, "max", 1, MOST_NODES),
         after_s=_after_s(given.get("after")),
     )
@@ -217,6 +244,112 @@ def _taints(given: Any) -> Iterator[Taint]:
                 f"taints[{at}]: found {_quoted(entry)}, expected a key, a value and one of {', '.join(_EFFECTS)}"
             )
         yield Taint(key=key, value=value, effect=effect)
+
+
+class _Entry(NamedTuple):
+    """One entry of ``devices``. ``gpus``: how many of the template's ``gpus`` they are."""
+
+    driver: str
+    number: int
+    gpus: int
+    device: Device
+
+
+def _known(product: str, memory: Quantity, *, nvlink: bool) -> Device:
+    """A GPU as its driver would publish it, as far as the template says it by itself."""
+    attributes = {"type": DeviceAttribute(string="gpu")}
+    if product and len(product) <= _MOST_TEXT:
+        attributes["productName"] = DeviceAttribute(string=product)
+    if nvlink:
+        attributes[LINK_GROUP] = DeviceAttribute(int_=0)
+    return Device(attributes=attributes, capacity={"memory": DeviceCapacity(value=memory)} if memory.nanos else {})
+
+
+def _plugged(gpus: int, entries: Iterable[_Entry], allocatable: Quantity | None) -> int:
+    """The GPUs that are left to a device plugin: none is given out twice."""
+    by_claim = sum(entry.gpus for entry in entries)
+    left = gpus - by_claim
+    if left < 0:
+        raise _FieldError(f"devices: found {by_claim} GPUs, expected at most the {gpus} of gpus")
+    if by_claim and allocatable is not None and allocatable.fraction != left:
+        raise _FieldError(
+            f"allocatable: {GPU}: found {allocatable}, expected the {left} of gpus that are not in devices"
+        )
+    return left
+
+
+def _entries(given: Any, gpus: int, known: Device) -> Iterator[_Entry]:
+    """The entries of ``devices``. ``gpus``: what the template says by that key, 0 for nothing; ``known``: a GPU of
+    them.
+    """
+    if given is None:
+        return
+    if not isinstance(given, list) or not 0 < len(given) <= _MOST_ENTRIES:
+        raise _FieldError(f"devices: found {_quoted(given)}, expected {_DEVICES}")
+    for at, entry in enumerate(given):
+        where = f"devices[{at}]"
+        if not isinstance(entry, dict) or not {*entry} <= {*_DEVICE_KEYS}:
+            raise _FieldError(f"{where}: found {_quoted(entry)}, expected {{{', '.join(_DEVICE_KEYS)}}}")
+        driver = entry.get("driver")
+        if not isinstance(driver, str) or not _matches(_DRIVER, driver):
+            raise _FieldError(f"{where}: driver: found {_quoted(driver)}, expected a name such as {GPU_DRIVER}")
+        if "count" not in entry and not gpus:
+            raise _FieldError(f"{where}: count: found nothing, expected the devices of one node")
+        try:
+            count = _number(entry, "count", 1, MOST_DEVICES, usual=gpus)
+            attributes, capacity = dict(_attributes(entry.get("attributes"))), dict(_capacity(entry.get("capacity")))
+        except _FieldError as error:
+            raise _FieldError(f"{where}: {error}") from None
+        is_gpu = driver == GPU_DRIVER or "count" not in entry
+        if is_gpu:
+            attributes, capacity = known.attributes | attributes, known.capacity | capacity
+        yield _Entry(driver, count, count if is_gpu and gpus else 0, Device(attributes=attributes, capacity=capacity))
+
+
+def _by_driver(entries: Iterable[_Entry]) -> tuple[DriverDevices, ...]:
+    """The devices of one node. A GPU has a ``uuid``, which nobody knows yet: selectors and constraints that only ask
+    whether there is one, or whether two differ, hold.
+    """
+    found: dict[str, list[Device]] = {}
+    for entry in entries:
+        devices = found.setdefault(entry.driver, [])
+        for at in range(len(devices), len(devices) + entry.number):
+            attributes = entry.device.attributes
+            if attributes.get("type") == DeviceAttribute(string="gpu"):
+                attributes = {"uuid": DeviceAttribute(string=f"GPU-to-come-{at}")} | attributes
+            devices.append(msgspec.structs.replace(entry.device, name=f"device-{at}", attributes=attributes))
+    return tuple(DriverDevices(driver, tuple(devices)) for driver, devices in found.items())
+
+
+def _attributes(given: Any) -> Iterator[tuple[str, DeviceAttribute]]:
+    for name, value in _mapping(given, "attributes", "{ATTRIBUTE: value}").items():
+        if not _matches(_ATTRIBUTE, name):
+            raise _FieldError(f"attributes: found {_quoted(name)}, expected the name of an attribute")
+        made = _attribute(value)
+        if made is None:
+            expected = "a text of up to 64 characters, a number, true, false or {version: 1.2.3}"
+            raise _FieldError(f"attributes: {name}: found {_quoted(value)}, expected {expected}")
+        yield name, made
+
+
+def _attribute(given: Any) -> DeviceAttribute | None:
+    match given:
+        case bool():
+            return DeviceAttribute(bool_=given)
+        case int() if -_INT64 <= given < _INT64:
+            return DeviceAttribute(int_=given)
+        case str() if 0 < len(given) <= _MOST_TEXT:
+            return DeviceAttribute(string=given)
+        case {"version": str() as text} if len(given) == 1 and len(text) <= _MOST_TEXT and _matches(_VERSION, text):
+            return DeviceAttribute(version=text)
+    return None
+
+
+def _capacity(given: Any) -> Iterator[tuple[str, DeviceCapacity]]:
+    for name, amount in _mapping(given, "capacity", "{CAPACITY: quantity}").items():
+        if not _matches(_ATTRIBUTE, name):
+            raise _FieldError(f"capacity: found {_quoted(name)}, expected the name of a capacity")
+        yield name, DeviceCapacity(value=_quantity(amount, f"capacity: {name}"))
 
 
 def _after_s(given: Any) -> float:

@@ -3,8 +3,10 @@ them, as many more as the flavor may still get.
 
 Only ``Topologies.place_coming`` looks there. All other questions see the nodes that are there: nobody is placed, moved
 or preempted for a node that may never come. Usage is charged by domain, so both trees see it. Nodes that are there come
-first. A node counts as one of the template's ``max`` once it has the flavor's labels and offers every resource of the
-template: until its GPUs are advertised, the node that was to come stands for it.
+first. A node counts as one of the template's ``max`` once it has the flavor's labels, offers every resource of the
+template, and has devices of each driver of the template: until its GPUs are advertised, the node that was to come
+stands for it. What drivers will publish of a node to come stands among the ResourceSlices of all nodes: claims get
+devices there as on any other node, and each device once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,11 +16,19 @@ import msgspec
 
 from controller.objects.core import Node, NodeSelectorTerm, NodeSpec, NodeStatus
 from controller.objects.decode import GpuNode
+from controller.objects.deviceclaims import ResourcePool, ResourceSlice, ResourceSliceSpec
 from controller.objects.meta import Condition, LabelSelectorRequirement, ObjectMeta
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.devices.cache import DeviceCache
-from controller.scheduler.model.nodetemplate import GPU, NodeTemplate, NodeTemplateError, template_of
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
+from controller.scheduler.model.nodetemplate import (
+    GPU,
+    DriverDevices,
+    NodeTemplate,
+    NodeTemplateError,
+    template_of,
+)
 from controller.scheduler.model.resources import FlavorName, ResourceName
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.finder import Finder
@@ -51,12 +61,14 @@ def coming_pods(usage: TopologyUsage) -> int:
 class ComingNodes:
     """``finders``: the trees, by flavor; ``Topologies`` reads them. ``_there``: by flavor, the nodes that count as some
     of its ``max``. ``_shown``: by flavor, how many nodes to come its tree has: always ``max`` less those there, or 0.
+    ``claims``: where devices are given out by claim; ``Topologies`` sets it before the first flavor.
     """
 
     def __init__(self, devices: DeviceCache, offers: Callable[[str, ResourceName], bool]) -> None:
-        """``offers``: whether the allocatable of a node has some of a resource."""
+        """``offers``: whether the allocatable of a node that is there has some of a resource."""
         self._devices = devices
         self._offers = offers
+        self.claims: ClaimSupply | None = None
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
         self._templates: dict[FlavorName, NodeTemplate] = {}
         self._there: dict[FlavorName, set[str]] = {}
@@ -73,6 +85,14 @@ class ComingNodes:
 
     def template(self, flavor: FlavorName) -> NodeTemplate | None:
         return self._templates.get(flavor)
+
+    def offers(self, host: str, resource: ResourceName) -> bool:
+        """Whether the allocatable of a node, there or to come, has some of a resource."""
+        if not is_coming(host):
+            return self._offers(host, resource)
+        template = self._templates.get(FlavorName(host.partition(_MARK)[0]))
+        amount = None if template is None else template.offered.get(resource)
+        return amount is not None and amount.nanos > 0
 
     def after_s(self, flavor: FlavorName) -> float:
         template = self._templates.get(flavor)
@@ -110,8 +130,7 @@ class ComingNodes:
             return
         finder.tree.close()
         for number in range(1, self._shown.pop(name) + 1):
-            self._devices.set_host(_host(name, number), None)
-            self._devices.remove_gpu_node(_host(name, number))
+            self._forget(_host(name, number))
 
     def node(self, name: str, node: Node | None) -> frozenset[FlavorName]:
         """Count a node that has changed; None for one that is gone. Returns the flavors that may get more or fewer."""
@@ -125,6 +144,14 @@ class ComingNodes:
                 if flavor in self.finders and self._show(flavor):
                     changed.add(flavor)
         return frozenset(changed)
+
+    def devices_changed(self, names: Iterable[str], nodes: Mapping[str, Node]) -> frozenset[FlavorName]:
+        """Count nodes anew of which drivers have published other devices. Returns the flavors that may get more or
+        fewer.
+        """
+        if not any(template.devices for template in self._templates.values()):
+            return frozenset()
+        return frozenset().union(*(self.node(name, nodes.get(name)) for name in names if not is_coming(name)))
 
     def told(self, name: str, facts: NodeFacts | None) -> None:
         for finder in self.finders.values():
@@ -155,9 +182,19 @@ class ComingNodes:
 
     def _counts(self, flavor: FlavorName, node: Node) -> bool:
         template, spec = self._templates[flavor], self._flavors[flavor].spec
-        return spec.selects(node.metadata.labels) and all(
-            self._offers(node.metadata.name, ResourceName(resource)) for resource in template.allocatable
+        return (
+            spec.selects(node.metadata.labels)
+            and all(self._offers(node.metadata.name, ResourceName(resource)) for resource in template.allocatable)
+            and self._gives(node.metadata.name, template)
         )
+
+    def _gives(self, name: str, template: NodeTemplate) -> bool:
+        """Whether each driver of the template has published devices of the node; where claims do not count, that is not
+        known and not asked.
+        """
+        if self.claims is None or not template.devices:
+            return True
+        return {each.driver for each in template.devices} <= {*self.claims.slices.offer(name).drivers}
 
     def _show(self, name: FlavorName) -> bool:
         """Adds and removes nodes to come until there are as many as may. Returns whether the number has changed."""
@@ -170,13 +207,23 @@ class ComingNodes:
             self._devices.set_host(node.metadata.name, node.metadata.name, node.metadata.labels)
             if (gpu_node := gpu_node_to_come(node.metadata.name, self._templates[name])) is not None:
                 self._devices.set_gpu_node(gpu_node)
+            if self.claims is not None:
+                for given in self._templates[name].devices:
+                    self.claims.put(slice_to_come(node.metadata.name, given))
             tree.set_node(node.metadata.name, NodeFacts(node, {}, {}))
         for number in range(wanted + 1, shown + 1):
             tree.set_node(_host(name, number), None)
-            self._devices.set_host(_host(name, number), None)
-            self._devices.remove_gpu_node(_host(name, number))
+            self._forget(_host(name, number))
         self._shown[name] = wanted
         return wanted != shown
+
+    def _forget(self, host: str) -> None:
+        """Takes away all that stands beside the tree for a node to come."""
+        self._devices.set_host(host, None)
+        self._devices.remove_gpu_node(host)
+        if self.claims is not None:
+            for driver, _ in [*self.claims.slices.pools(host)]:
+                self.claims.drop(ResourceSlice, "", _slice_name(host, driver))
 
 
 def node_to_come(flavor: ResourceFlavor, template: NodeTemplate, host: str, levels: Iterable[str]) -> Node:
@@ -200,6 +247,17 @@ def coming_finder(finder: Finder) -> Finder:
 
 def _host(flavor: FlavorName, number: int) -> str:
     return f"{flavor}{_MARK}{number:04d}"
+
+
+def slice_to_come(host: str, given: DriverDevices) -> ResourceSlice:
+    """What a driver will publish of a node that can come, under this name: a pool of its own, in one slice."""
+    pool = ResourcePool(name=host, generation=1, resource_slice_count=1)
+    spec = ResourceSliceSpec(driver=given.driver, pool=pool, node_name=host, devices=given.devices)
+    return ResourceSlice(metadata=ObjectMeta(name=_slice_name(host, given.driver)), spec=spec)
+
+
+def _slice_name(host: str, driver: str) -> str:
+    return f"{host}-{driver}"
 
 
 def gpu_node_to_come(host: str, template: NodeTemplate) -> GpuNode | None:

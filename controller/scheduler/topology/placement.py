@@ -1,8 +1,8 @@
 """Where pods go: the placement port on real topologies, one tree for each flavor that names a topology (KEP-2724).
 
-Usage is charged by domain in sums that outlive the trees, so that nodes and topologies may come and go; ``validate``
-recomputes them from what is held. A change of a node costs its way to the root of each tree. On 10,000 nodes a gang of
-64 nodes is placed in 0.1 to 0.3 ms, and the first question of a new shape, which counts all nodes, in 20 ms or more.
+Usage is charged by domain in sums that outlive the trees: nodes and topologies may come and go. A change of a node
+costs its way to the root of each tree. On 10,000 nodes a gang of 64 nodes is placed in 0.1 to 0.3 ms, and the first
+question of a new shape, which counts all nodes, in 20 ms or more. ``validate`` recomputes all from what is held.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,9 +86,9 @@ class Topologies:
         self._own_places = rules.own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
-        offers = self._nodes.offers
-        self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, offers) if rules.claims else None
-        self.coming = ComingNodes(self.devices, offers)
+        self.coming = coming = ComingNodes(self.devices, self._nodes.offers)
+        self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, coming.offers) if rules.claims else None
+        coming.claims = self.claims
         self.coming_after_s, self._comes = self.coming.after_s, rules.coming
 
     # -- objects -----------------------------------------------------------------------------------------------------
@@ -159,10 +159,10 @@ class Topologies:
         return self._refresh((name,)) | (self._touch((name,)) if known else frozenset())
 
     def set_claim_object(self, given: KubernetesObject) -> frozenset[FlavorName]:
-        return self._touch(self.claims.put(given)) if self.claims is not None else frozenset()
+        return self._given(self.claims.put(given)) if self.claims is not None else frozenset()
 
     def remove_claim_object(self, kind: type[KubernetesObject], namespace: str, name: str) -> frozenset[FlavorName]:
-        return self._touch(self.claims.drop(kind, namespace, name)) if self.claims is not None else frozenset()
+        return self._given(self.claims.drop(kind, namespace, name)) if self.claims is not None else frozenset()
 
     def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:
         return {} if self.claims is None else self.claims.requests.problems(names)
@@ -214,16 +214,13 @@ class Topologies:
         return {}
 
     def labels_of(self, node: str) -> Mapping[str, str]:
-        facts = self._nodes.facts.get(node)
-        return {} if facts is None else facts.labels
+        return {} if (facts := self._nodes.facts.get(node)) is None else facts.labels
 
     def spot_pods(self, flavor: FlavorName, places: TopologyUsage | None, count: int, rule: SpotRule) -> int | None:
         tree = self.tree(flavor)
         is_known = tree is not None and tree.by_host
-        return spot_pods(places, count, rule, self._labels_at) if is_known else None
-
-    def _labels_at(self, host: str) -> Mapping[str, str]:
-        return self.labels_of(self.devices.pods.name(host))
+        name = self.devices.pods.name
+        return spot_pods(places, count, rule, lambda host: self.labels_of(name(host))) if is_known else None
 
     def lacks_nodes(self, flavor: FlavorName) -> str:
         known = self._flavors.get(flavor) if self.coming.template(flavor) is None else None
@@ -514,6 +511,9 @@ class Topologies:
         return frozenset(
             flavor for name in nodes for flavor, finder in self._finders.items() if finder.tree.touch_node(name)
         )
+
+    def _given(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
+        return self._touch(nodes) | self.coming.devices_changed(nodes, self._nodes.objects())
 
     def _touch_beside(self, usage: TopologyUsage) -> None:
         """Marks the usage's nodes in all trees: flavors share devices even where each counts its nodes for itself."""

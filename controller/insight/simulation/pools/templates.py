@@ -17,7 +17,7 @@ from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.scheduler.model.nodetemplate import NodeTemplate, NodeTemplateError, template_of
 from controller.scheduler.quota.prices import hourly_price, price_problem
-from controller.scheduler.topology.coming import gpu_node_to_come, node_to_come
+from controller.scheduler.topology.coming import gpu_node_to_come, node_to_come, slice_to_come
 from inventory.api.names import NODE_TEMPLATE
 
 
@@ -86,6 +86,7 @@ def _made(
         yield node_to_come(flavor, template, name, levels.get(flavor.spec.topology_name or "", ()))
         if (gpu_node := gpu_node_to_come(name, template)) is not None:
             yield gpu_node
+        yield from (slice_to_come(name, given) for given in template.devices)
 
 
 def _without(given: KubernetesObject) -> KubernetesObject:

@@ -7,10 +7,12 @@ from controller.cluster.watching.kinds import (
     DEVICE_CLAIMS,
     DEVICE_CLASSES,
     DEVICE_SLICES,
+    FLAVORS,
     WORKLOADS,
     claim_readers,
 )
 from controller.scheduler.model.deviceclaims import ClaimRules
+from inventory.api.names import NODE_TEMPLATE
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage
 
@@ -108,6 +110,18 @@ async def test_slices_are_read_where_a_class_serves_an_extended_resource() -> No
         scene.server.create(DEVICE_CLASSES, "gpu.example.com", serving)
         async with scene.controller(MAPPED):
             await eventually(lambda: _reads_slices(scene))
+
+
+async def test_slices_are_read_where_nodes_with_devices_can_come() -> None:
+    """By them a node is known to have come, also before any workload has claims."""
+    async with stage() as scene:
+        template = {NODE_TEMPLATE: "{max: 1, devices: [{driver: gpu.example.com, count: 1}]}"}
+        scene.make(FLAVORS, "coming", {"annotations": template})
+        scene.server.create(DEVICE_CLASSES, "gpu.example.com", _body("DeviceClass", {}))
+        scene.queue(cpus=3)
+        async with scene.controller(MAPPED):
+            await eventually(lambda: len(scene.server.seen("GET", "/resourceslices")) > 1)
+            assert len(scene.server.seen("GET", "/resourceclaims")) <= 1
 
 
 async def test_slices_are_read_where_a_workload_asks_by_the_name_of_a_class() -> None:

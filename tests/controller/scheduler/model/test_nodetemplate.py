@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.objects.deviceclaims import DeviceAttribute
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.model.nodetemplate import NodeTemplate, NodeTemplateError, template_of, template_problem
-from inventory.api.names import NODE_TEMPLATE
+from inventory.api.names import LINK_GROUP, NODE_TEMPLATE
 
 YAML = """
 allocatable: {cpu: "96", memory: 1Ti}
@@ -60,6 +61,60 @@ def test_what_is_not_named_of_cpu_and_memory_is_enough() -> None:
     assert read("{gpus: 8, max: 2}").amounts.keys() == {"nvidia.com/gpu"}, "quotas count what is named"
 
 
+def test_gpus_given_out_by_claim_are_described_by_the_template_and_are_not_allocatable() -> None:
+    """What a driver publishes of a GPU follows from the keys that say what the GPUs are like."""
+    found = read(
+        "{gpus: 2, product: NVIDIA H100 80GB HBM3, gpuMemory: 80Gi, nvlink: full, max: 1,"
+        " devices: [{driver: gpu.nvidia.com, attributes: {architecture: Hopper}}]}"
+    )
+    assert (found.gpus, dict(found.allocatable), dict(found.amounts)) == (0, {}, {})
+    (published,) = found.devices
+    assert (published.driver, [device.name for device in published.devices]) == (
+        "gpu.nvidia.com",
+        ["device-0", "device-1"],
+    )
+    attributes = published.devices[1].attributes
+    assert {name: attributes[name].string for name in ("type", "productName", "architecture")} == {
+        "type": "gpu",
+        "productName": "NVIDIA H100 80GB HBM3",
+        "architecture": "Hopper",
+    }
+    assert attributes[LINK_GROUP].int_ == 0
+    assert str(published.devices[1].capacity["memory"].value) == "80Gi"
+    assert len({device.attributes["uuid"].string for device in published.devices}) == 2
+
+
+def test_gpus_that_no_driver_gives_out_are_left_to_the_device_plugin() -> None:
+    found = read(
+        "{gpus: 8, max: 1, devices: [{driver: gpu.nvidia.com, count: 3}, {driver: net.example.com, count: 4}]}"
+    )
+    assert (found.gpus, str(found.allocatable["nvidia.com/gpu"])) == (5, "5")
+    assert {each.driver: len(each.devices) for each in found.devices} == {"gpu.nvidia.com": 3, "net.example.com": 4}
+    assert found.devices[1].devices[0].attributes == {}, "nothing of a GPU is said of other devices"
+
+
+def test_attributes_and_capacity_of_devices_are_those_of_the_entry() -> None:
+    (published,) = read(
+        "{max: 1, devices: [{driver: a.example.com, count: 1, capacity: {rate: 100G},"
+        " attributes: {x: text, n: 3, whole: true, example.com/v: {version: 1.20.3}}}]}"
+    ).devices
+    (device,) = published.devices
+    assert device.attributes == {
+        "x": DeviceAttribute(string="text"),
+        "n": DeviceAttribute(int_=3),
+        "whole": DeviceAttribute(bool_=True),
+        "example.com/v": DeviceAttribute(version="1.20.3"),
+    }
+    assert str(device.capacity["rate"].value) == "100G"
+
+
+def test_entries_of_one_driver_are_one_pool_of_devices() -> None:
+    entries = "[{driver: a, count: 2, attributes: {type: one}}, {driver: a, count: 1, attributes: {type: other}}]"
+    (published,) = read(f"{{max: 1, devices: {entries}}}").devices
+    assert [device.name for device in published.devices] == ["device-0", "device-1", "device-2"]
+    assert [device.attributes["type"].string for device in published.devices] == ["one", "one", "other"]
+
+
 def test_a_flavor_without_the_annotation_has_none() -> None:
     assert template_of(flavor(None)) is None
     assert template_problem(flavor(None)) == ""
@@ -69,7 +124,7 @@ def test_a_flavor_without_the_annotation_has_none() -> None:
     ("text", "said"),
     [
         ("[1]", "expected {allocatable"),
-        ("{max: 2}", "expected allocatable or gpus, found neither"),
+        ("{max: 2}", "expected allocatable, gpus or devices, found neither"),
         ("{gpus: 8}", "max: found nothing"),
         ("{gpus: 8, max: 0}", "max: found 0, expected a whole number from 1 to 5000"),
         ("{gpus: 8, max: true}", "max: found true"),
@@ -83,6 +138,31 @@ def test_a_flavor_without_the_annotation_has_none() -> None:
         ("{gpus: 8, max: 1, labels: {zone: 1}}", "labels: zone: found 1"),
         ("{gpus: 8, max: 1, taints: [{key: spot}]}", "taints[0]"),
         ("{gpus: 8, max: 1, taints: spot}", "taints: found"),
+        ("{gpus: 8, max: 1, devices: 8}", "devices: found 8, expected a list of {driver, count"),
+        ("{gpus: 8, max: 1, devices: []}", "devices: found []"),
+        (
+            "{gpus: 8, max: 1, devices: [gpu]}",
+            'devices[0]: found "gpu", expected {driver, count, attributes, capacity}',
+        ),
+        ("{gpus: 8, max: 1, devices: [{count: 8}]}", "devices[0]: driver: found null"),
+        ("{gpus: 8, max: 1, devices: [{driver: GPU}]}", 'devices[0]: driver: found "GPU"'),
+        ("{max: 1, devices: [{driver: gpu.nvidia.com}]}", "devices[0]: count: found nothing"),
+        (
+            "{max: 1, devices: [{driver: a, count: 129}]}",
+            "devices[0]: count: found 129, expected a whole number from 1",
+        ),
+        ("{gpus: 2, max: 1, devices: [{driver: gpu.nvidia.com, count: 3}]}", "devices: found 3 GPUs, expected at most"),
+        (
+            "{allocatable: {nvidia.com/gpu: 8}, gpus: 8, max: 1, devices: [{driver: gpu.nvidia.com}]}",
+            "allocatable: nvidia.com/gpu: found 8, expected the 0 of gpus that are not in devices",
+        ),
+        (
+            "{max: 1, devices: [{driver: a, count: 1, attributes: {x: 1.5}}]}",
+            "attributes: x: found 1.5, expected a text",
+        ),
+        ("{max: 1, devices: [{driver: a, count: 1, attributes: {'a b': 1}}]}", 'attributes: found "a b"'),
+        ("{max: 1, devices: [{driver: a, count: 1, attributes: {v: {version: 1.2}}}]}", "attributes: v: found"),
+        ("{max: 1, devices: [{driver: a, count: 1, capacity: {memory: much}}]}", 'capacity: memory: found "much"'),
         ("{a: &x [1], b: *x}", "an alias"),
         ("{gpus: [[[[[[[[[[1]]]]]]]]]], max: 1}", "more than 8 levels"),
         ("{gpus: 8", "expected {allocatable"),
@@ -106,9 +186,11 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 @given(
     st.dictionaries(
-        st.sampled_from(["allocatable", "gpus", "product", "gpuMemory", "nvlink", "labels", "taints", "max", "after"]),
+        st.sampled_from(
+            ["allocatable", "gpus", "product", "gpuMemory", "nvlink", "devices", "labels", "taints", "max", "after"]
+        ),
         VALUES,
-        max_size=9,
+        max_size=10,
     )
     | st.text(max_size=60)
 )

@@ -11,7 +11,7 @@ no step creates a placeholder under a name that is taken.
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -163,10 +163,18 @@ class Placeholders:
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def decide(
-        self, key: WorkloadKey, workload: Workload | None, phase: Phase, missing: Mapping[str, int] | None, now_s: float
+        self,
+        key: WorkloadKey,
+        workload: Workload | None,
+        phase: Phase,
+        missing: Mapping[str, int] | None,
+        now_s: float,
+        *,
+        joining: Callable[[str, str], bool] = lambda _pod_set, _node: False,
     ) -> PlaceholderSteps:
         """The next steps for a workload. ``missing``: by pod set, how many of its pods are to go to nodes to come; None
-        where that is not known, or even these do not hold it now: then all stays as it is.
+        where that is not known, or even these do not hold it now: then all stays as it is. ``joining``: whether a node
+        for a pod set is there and counts as to come all the same: one that is bound to it counts as one that waits.
         """
         every = list(self._by.get(key, {}).values())
         uid = workload.metadata.uid if workload is not None else ""
@@ -187,7 +195,7 @@ class Placeholders:
         for pod_set in workload.spec.pod_sets:
             own = [each for each in mine if each.pod_set == pod_set.name and not each.going]
             waiting = sorted(each for each in own if not each.node)
-            fresh = sum(now_s < self._bound_s.get(each.name, now_s) + SETTLED_S for each in own if each.node)
+            fresh = sum(self._is_fresh(each, now_s) or joining(pod_set.name, each.node) for each in own if each.node)
             wanted = missing.get(pod_set.name, 0)
             remove += waiting[wanted:]
             room = pod_set.count + MOST_BOUND_ELSEWHERE - len(own)
@@ -195,6 +203,9 @@ class Placeholders:
             create += [(next(names), pod_set.name) for _ in range(min(wanted - len(waiting) - fresh, room))]
             unsettled = unsettled or (fresh > 0 and len(waiting) < wanted)
         return PlaceholderSteps(tuple(_still(remove)), tuple(create), unsettled)
+
+    def _is_fresh(self, placeholder: Placeholder, now_s: float) -> bool:
+        return now_s < self._bound_s.get(placeholder.name, now_s) + SETTLED_S
 
     def validate(self) -> None:
         """Raises DriftError."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import NODES, PODS, RawWorkloads
+from controller.cluster.watching.kinds import DEVICE_SLICES, NODES, PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
 from controller.cluster.writing.stampedwrites import failure, stamped_write, why_not
@@ -100,7 +100,7 @@ class PlaceholderController:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def hear(self, observed: ObjectChange) -> None:
-        if observed.resource == NODES:
+        if observed.resource in (NODES, DEVICE_SLICES):
             self._wake()
             return
         if observed.resource != PODS:
@@ -207,7 +207,8 @@ class PlaceholderController:
         kept = self._ledger.get(named)
         workload = kept.workload if kept is not None else None
         missing, now_s = self._missing.get(named), self._clock.monotonic()
-        steps = self.placeholders.decide(named, workload, phase_of(workload), missing, now_s)
+        joining = self._joining(workload)
+        steps = self.placeholders.decide(named, workload, phase_of(workload), missing, now_s, joining=joining)
         for each in steps.remove:
             await self._remove(each)
         for name, pod_set in steps.create:
@@ -217,6 +218,17 @@ class PlaceholderController:
             self._tell((Event(named, EventType.NORMAL, CREATED, event),))
         if steps.unsettled:
             raise NotYetError("placeholders were bound just now")
+
+    def _joining(self, workload: Workload | None) -> Callable[[str, str], bool]:
+        """Whether a node for a pod set of the workload has joined, and its drivers have not published devices yet."""
+        admission = workload.status.admission if workload is not None else None
+        given = (
+            {} if admission is None else {each.name: {*each.flavors.values()} for each in admission.pod_set_assignments}
+        )
+        placement = self._engine.state.cluster.placement
+        return lambda pod_set, node: any(
+            placement.awaits_devices(FlavorName(flavor), node) for flavor in given.get(pod_set, ())
+        )
 
     async def _remove(self, placeholder: Placeholder) -> None:
         meta = {"namespace": self._namespace, "name": placeholder.name}

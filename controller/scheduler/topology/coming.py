@@ -98,6 +98,10 @@ class ComingNodes:
         template = self._templates.get(flavor)
         return 0.0 if template is None else template.after_s
 
+    def awaits_devices(self, flavor: FlavorName, node: str) -> bool:
+        template = self._templates.get(flavor)
+        return template is not None and not self._gives(node, template)
+
     def set_flavor(self, flavor: ResourceFlavor, nodes: Iterable[Node]) -> bool:
         """Store the flavor's template. Returns whether it is another than before; the tree is then to be grown anew."""
         name = FlavorName(flavor.metadata.name)

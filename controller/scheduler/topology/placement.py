@@ -89,7 +89,7 @@ class Topologies:
         self.coming = coming = ComingNodes(self.devices, self._nodes.offers)
         self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, coming.offers) if rules.claims else None
         coming.claims = self.claims
-        self.coming_after_s, self._comes = self.coming.after_s, rules.coming
+        self.coming_after_s, self.awaits_devices, self._comes = coming.after_s, coming.awaits_devices, rules.coming
 
     # -- objects -----------------------------------------------------------------------------------------------------
 

@@ -177,6 +177,11 @@ class Placement(Protocol):
     def coming_after_s(self, flavor: FlavorName) -> float:
         """The seconds that a node of the flavor takes as a rule; 0 where none can come."""
 
+    def awaits_devices(self, flavor: FlavorName, node: str) -> bool:
+        """Whether a node of the flavor has not come yet though it may have joined: a driver that the flavor's template
+        names has not published its devices.
+        """
+
     def overruns(self, workload: Workload) -> float:
         """The latest announced drain that the workload would outlast if it started now, by its own word on its run
         time: nodes that are drained then or before are closed to it. 0 where it outlasts none, or does not say.
@@ -371,6 +376,9 @@ class NoTopology:
 
     def coming_after_s(self, flavor: FlavorName) -> float:  # noqa: ARG002
         return 0.0
+
+    def awaits_devices(self, flavor: FlavorName, node: str) -> bool:  # noqa: ARG002
+        return False
 
     def overruns(self, workload: Workload) -> float:  # noqa: ARG002
         return 0.0

@@ -16,8 +16,12 @@ from typing import Any
 import pytest
 
 from controller.cluster.watching.kinds import (
+    CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
+    DEVICE_CLASSES,
+    DEVICE_SLICES,
     FLAVORS,
+    JOBS,
     LOCAL_QUEUES,
     NAMESPACES,
     NODES,
@@ -27,12 +31,13 @@ from controller.cluster.watching.kinds import (
 from controller.objects.core import SPOT_LABELS
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.controlplane import KWOK_ANNOTATION
+from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from inventory.api.names import INTERRUPTED_OFTEN, INTERRUPTIONS, NODE_TEMPLATE, PLACEHOLDER_OF, PROVISION_TIMEOUT, SPOT
 from kube.errors import ConflictError
 from tests.support.e2e import queuelab
-from tests.support.e2e.queuelab import ALONE, CHART, NAMESPACE, Json, QueueLab, install, lab, until
+from tests.support.e2e.queuelab import ALONE, CHART, CONFIG, NAMESPACE, QUEUE, Json, QueueLab, install, lab, until
 from tests.support.standinkarpenter import StandInKarpenter
 
 pytestmark = pytest.mark.e2e
@@ -149,6 +154,98 @@ async def test_two_gangs_get_what_they_need_and_no_more(cluster: Cluster, tmp_pa
         await until(lambda: ready(scene, "one", 2) and ready(scene, "two", 2), "both run")
         assert len(await hosts(scene, "one") | await hosts(scene, "two")) == 4
         assert len(scaler.made) == 4
+
+
+async def test_claims_count_on_devices_to_come_and_get_those_that_are_published(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Nodes join for the placeholders; the gang starts once a driver has published the last of their devices."""
+    (tmp_path / "controller.yaml").write_text(MAPPED)
+    scaler = StandInKarpenter(node, delay_s=0.5)
+    async with autoscaled(cluster, tmp_path, scaler) as scene:
+        await furnish_claims(scene, "claims")
+        await claiming_gang(scene, "gang", "claims")
+        await until(lambda: scaler.made == ["claims-1", "claims-2"], "two nodes join")
+        await bound(scene, 2)
+        assert scene.condition("gang", "QuotaReserved").startswith("True")
+        publish(cluster, "claims-1")
+        assert scene.suspended("gang"), "the devices of one node are not enough"
+        publish(cluster, "claims-2")
+        await until(lambda: ready(scene, "gang", 2), "the gang runs")
+        assert await hosts(scene, "gang") == {"claims-1", "claims-2"}
+        assert given_out(cluster) == {(name, f"gpu-{at}") for name in ("claims-1", "claims-2") for at in (0, 1)}
+        assert scaler.made == ["claims-1", "claims-2"], "no more than it needs"
+        await none_left(scene)
+    cluster.kubectl("delete", "resourceslices,deviceclasses", "--all")
+
+
+DRIVER = "coming.example.com"
+DEVICE = "example.com/device"
+MAPPED = f"{CONFIG}resources: {{deviceClassMappings: [{{name: {DEVICE}, deviceClassNames: [{DRIVER}]}}]}}\n"
+
+
+async def furnish_claims(scene: QueueLab, name: str) -> None:
+    """A queue of a flavor whose nodes come with two devices, and a template of claims for both devices of a node."""
+    await scene.share(NAMESPACES, "team")
+    await scene.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": HOST}]})
+    devices = [{"driver": DRIVER, "count": 2, "attributes": {"model": "a"}}]
+    notes = {NODE_TEMPLATE: json.dumps({"allocatable": {"cpu": "1"}, "devices": devices, "max": 3, "after": "1s"})}
+    flavor = {"apiVersion": FLAVORS.api_version, "kind": FLAVORS.kind, "metadata": {"name": name, "annotations": notes}}
+    flavor["spec"] = {"nodeLabels": {"pool": name}, "topologyName": "hosts"}
+    await scene.client.create(FLAVORS, flavor, dict[str, Any])
+    quotas = [{"name": name, "resources": [{"name": each, "nominalQuota": "10"} for each in ("cpu", DEVICE)]}]
+    groups = [{"coveredResources": ["cpu", DEVICE], "flavors": quotas}]
+    await scene.make(CLUSTER_QUEUES, name, spec={"namespaceSelector": {}, "resourceGroups": groups})
+    await scene.make(LOCAL_QUEUES, name, namespace="team", spec={"clusterQueue": name})
+    selects = {"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].model == 'a'"}}
+    await scene.make(DEVICE_CLASSES, DRIVER, spec={"selectors": [selects]})
+    asked = {"name": "both", "exactly": {"deviceClassName": DRIVER, "count": 2}}
+    spec = {"spec": {"devices": {"requests": [asked]}}}
+    await scene.make(CLAIM_TEMPLATES, "both", namespace="team", spec=spec)
+
+
+async def claiming_gang(scene: QueueLab, name: str, queue: str) -> None:
+    """Two pods, each with a claim for both devices of a node."""
+    resources = {"requests": {"cpu": "1"}, "claims": [{"name": "devices"}]}
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "none", "resources": resources}],
+        "resourceClaims": [{"name": "devices", "resourceClaimTemplateName": "both"}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    template = {"metadata": {"annotations": {COMPLETE_AFTER: "1h"}}, "spec": pod}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": {QUEUE: queue}}}
+    body["spec"] = {"suspend": True, "parallelism": 2, "completions": 2, "template": template}
+    await scene.client.create(JOBS, body, dict[str, Any], namespace="team")
+
+
+async def bound(scene: QueueLab, number: int) -> None:
+    """So many placeholders have a node."""
+    deadline_s = time.monotonic() + 60.0
+    while sum(bool(each["spec"].get("nodeName")) for each in await placeholders(scene)) != number:
+        assert time.monotonic() < deadline_s, "no placeholder is bound"
+        await asyncio.sleep(0.1)
+
+
+def publish(cluster: Cluster, name: str) -> None:
+    """The driver of a node."""
+    devices = [{"name": f"gpu-{at}", "attributes": {"model": {"string": "a"}}} for at in (0, 1)]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+    body = {
+        "apiVersion": DEVICE_SLICES.api_version,
+        "kind": DEVICE_SLICES.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(body))
+
+
+def given_out(cluster: Cluster) -> set[tuple[str, str]]:
+    """The devices that claims have, each with the pool of its node."""
+    found = json.loads(cluster.kubectl("get", "resourceclaims", "-n", "team", "-o", "json"))["items"]
+    results = [each["status"]["allocation"]["devices"]["results"] for each in found]
+    return {(one["pool"], one["device"]) for each in results for one in each}
 
 
 async def test_a_flavor_whose_nodes_do_not_come_is_followed_by_the_next(cluster: Cluster, tmp_path: Path) -> None:

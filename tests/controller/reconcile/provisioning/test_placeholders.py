@@ -94,6 +94,20 @@ def names(*, of: tuple[Any, ...]) -> list[str]:
     return sorted(each.name for each in of)
 
 
+def test_one_on_a_node_that_has_joined_without_its_devices_provokes_no_further_node() -> None:
+    """It has no devices to wait for itself: the node takes it before its drivers have published any."""
+    known = told(pod("a", "n1"), pod("b", "n2"))
+    later_s = NOW_S + SETTLED_S
+    steps = known.decide(
+        KEY, workload(), Phase.WAITS, {"main": 2}, later_s, joining=lambda _pod_set, node: node == "n1"
+    )
+    assert len(steps.create) == 1, "the devices of the other node are others' already"
+    assert steps.unsettled
+    assert not known.decide(
+        KEY, workload(), Phase.WAITS, {"main": 2}, later_s, joining=lambda pod_set, _node: pod_set == "main"
+    ).create
+
+
 def test_one_waits_for_each_pod_whose_node_is_to_come() -> None:
     steps = Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 2}, NOW_S)
     assert len({name for name, _ in steps.create}) == 2

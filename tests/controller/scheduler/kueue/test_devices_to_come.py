@@ -16,7 +16,7 @@ from controller.objects.workload import Workload
 from controller.scheduler.kueue.comingnodes import ComingPlace, coming_places
 from controller.scheduler.model.config import EngineConfig, Extensions
 from controller.scheduler.model.deviceclaims import ClaimRules
-from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from inventory.api.names import NODE_TEMPLATE
 from tests.controller.scheduler.topology.test_topology_in_cycles import places, topology
 from tests.support.engine.claimsupply import TYPE, asking, gang, gpus, said, supply_of
@@ -124,8 +124,11 @@ def test_a_node_has_come_once_its_driver_has_published_devices() -> None:
     world.put(node("b/r/n1", 0))
     ahead(world)
     assert nodes_of(world, "w") == (1, 1)
+    placement = world.engine.state.cluster.placement
+    assert placement.awaits_devices(FlavorName("default"), "n1")
     world.put(node_slice("n1", *gpus("n1", 4)))
     ahead(world)
+    assert not placement.awaits_devices(FlavorName("default"), "n1")
     assert places(world, "w") == {"n1": 1}
 
 

@@ -4,7 +4,8 @@ planned for pods that were placed and have none yet.
     ResourceSlice -> offer     ResourceClaim -> what is held     placement -> grants
 
 What claims hold replaces the plan. A claim that a pod still has after its workload gave back its place is free: the pod
-is on its way out. Grants change inside trials and are undone exactly; objects change outside of trials.
+is on its way out. So is one of a placeholder, which gives way. Grants change inside trials and are undone exactly;
+objects change outside of trials.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ from controller.objects.deviceclaims import DeviceClass, ResourceClaim, Resource
 from controller.objects.meta import KubernetesObject
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.scheduler.devices.cache import HeldPlace
-from controller.scheduler.devices.grants import GrantOwner
+from controller.scheduler.devices.grants import PLACEHOLDERS, GrantOwner
 from controller.scheduler.devices.pods import KnownPods
 from controller.scheduler.dra.allocation.allocator import sets_of, still_free, with_sets
 from controller.scheduler.dra.allocation.checks import check
@@ -463,7 +464,9 @@ class ClaimSupply:
         foreign, by_owner, pods = NOTHING, dict[GrantOwner, State](), dict[GrantOwner, Counter[str]]()
         for held in self._held.within(offer.pools):
             facts = self._pods.get(held.pod) if held.pod else None
-            if held.pod and (self._pods.is_over(held.pod) if facts is None else facts.leaving):
+            if facts is not None and (facts.leaving or facts.owner == PLACEHOLDERS):
+                continue
+            if facts is None and held.pod and self._pods.is_over(held.pod):
                 continue
             state = _of_claim(held, offer)
             if facts is None:

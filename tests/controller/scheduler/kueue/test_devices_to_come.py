@@ -17,11 +17,11 @@ from controller.scheduler.kueue.comingnodes import ComingPlace, coming_places
 from controller.scheduler.model.config import EngineConfig, Extensions
 from controller.scheduler.model.deviceclaims import ClaimRules
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
-from inventory.api.names import NODE_TEMPLATE
+from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_CLASS, PLACEHOLDER_OF
 from tests.controller.scheduler.topology.test_topology_in_cycles import places, topology
-from tests.support.engine.claimsupply import TYPE, asking, gang, gpus, said, supply_of
+from tests.support.engine.claimsupply import TYPE, asking, gang, gpus, made_by_scheduler, said, supply_of
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, claim, device_class, node_slice, rules, template
-from tests.support.engine.topologylab import GPU, RACK, node
+from tests.support.engine.topologylab import GPU, RACK, node, pod
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue
 
 DEVICES: dict[str, Any] = {"driver": DRIVER, "count": 4, "attributes": {"type": "gpu"}, "capacity": {"memory": "80Gi"}}
@@ -197,6 +197,20 @@ def test_where_the_node_to_come_offers_the_resource_itself_no_claim_is_made() ->
     assert nodes_of(world, "w") == (1, 1)
     put(world, asking("more", 1, 2))
     assert not holds(world, "more")
+
+
+@pytest.mark.parametrize("priority_class", [PLACEHOLDER_CLASS, "high"])
+def test_devices_that_a_placeholder_got_by_the_old_name_are_free_for_whom_it_stands(priority_class: str) -> None:
+    """The scheduler makes it a claim for its extended resource, as for any pod."""
+    world = world_of({"b/r/a": 4}, by_class())
+    stands = pod("placeholder", "a", 0, namespace="ns", labels={PLACEHOLDER_OF: "uid"})
+    spec = msgspec.structs.replace(stands.spec, priority_class_name=priority_class)
+    world.put(msgspec.structs.replace(stands, spec=spec))
+    devices = [f"gpu-{at}" for at in range(4)]
+    made = {"given": ["r0"] * 4, "at": "a", "devices": devices, **made_by_scheduler("placeholder")}
+    world.put(claim("placeholder-extended", asks(count=4), **made))
+    put(world, asking("w", 1, 4))
+    assert placed(world, "w") == (priority_class == PLACEHOLDER_CLASS), "a stranger's pod with the label counts"
 
 
 def test_pods_that_share_a_claim_wait_for_one_node_to_come() -> None:

@@ -258,7 +258,7 @@ async def test_a_running_job_moves_so_that_a_node_is_free(cluster: Cluster, tmp_
             # A node is looked for once a minute.
             await until(lambda: nodes_of(cluster, "moves") == {host}, "it moved beside the first job", 150.0)
             await until(lambda: ready(scene, "moves", 1), "it runs there")
-            assert evicted(scene) == {"moves": "Preempted"}
+            await until(lambda: evicted(scene) == {"moves": "Preempted"}, "the watcher has its eviction")
             (moved,) = [one for one in scene.watcher.workloads.values() if "moves" in one["metadata"]["name"]]
             said = [one["message"] for one in moved["status"]["conditions"] if one["type"] == "Preempted"]
             assert "is free" in said[0]

@@ -68,10 +68,11 @@ class ClaimRequests:
         """Store an object. Returns whether asks may have changed by it."""
         match given:
             case DeviceClass():
-                known = self._classes.get(given.metadata.name)
+                known, extended = self._classes.get(given.metadata.name), self.extended
                 self._classes[given.metadata.name] = given
                 self._extend()
-                return self._changed(known is None or known.spec.selectors != given.spec.selectors, every=True)
+                selects = known is None or known.spec.selectors != given.spec.selectors
+                return self._changed(selects or self.extended != extended, every=True)
             case ResourceClaimTemplate():
                 before = self._templates.get(given.key)
                 self._templates[given.key] = given.spec.spec

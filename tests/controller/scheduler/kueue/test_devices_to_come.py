@@ -191,6 +191,24 @@ def test_pods_that_ask_by_the_old_name_get_devices_to_come_by_claim() -> None:
     assert not holds(world, "more"), "one device is left"
 
 
+def test_a_class_begins_and_ends_to_stand_for_a_resource_while_workloads_wait() -> None:
+    plain = device_class("ext.example.com", TYPE)
+    world = world_of({"b/r/a": 4}, plain)
+    put(world, asking("w", 1, 3))
+    assert not holds(world, "w")
+    world.put(by_class())
+    ahead(world)
+    assert placed(world, "w")
+    world.put(plain)
+    ahead(world)
+    put(world, asking("more", 1, 1))
+    assert not holds(world, "more")
+    world.put(by_class())
+    ahead(world)
+    assert placed(world, "more")
+    world.engine.validate()
+
+
 def test_where_the_node_to_come_offers_the_resource_itself_no_claim_is_made() -> None:
     world = world_of({}, by_class(), max=1, devices=None, allocatable={GPU: "4"})
     put(world, asking("w", 1, 3))

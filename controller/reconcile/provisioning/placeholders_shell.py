@@ -222,12 +222,11 @@ class PlaceholderController:
     def _joining(self, workload: Workload | None) -> Callable[[str, str], bool]:
         """Whether a node for a pod set of the workload has joined, and its drivers have not published devices yet."""
         admission = workload.status.admission if workload is not None else None
-        given = (
-            {} if admission is None else {each.name: {*each.flavors.values()} for each in admission.pod_set_assignments}
-        )
+        assignments = admission.pod_set_assignments if admission is not None else ()
+        flavors = {pod_set.name: {*pod_set.flavors.values()} for pod_set in assignments}
         placement = self._engine.state.cluster.placement
         return lambda pod_set, node: any(
-            placement.awaits_devices(FlavorName(flavor), node) for flavor in given.get(pod_set, ())
+            placement.awaits_devices(FlavorName(flavor), node) for flavor in flavors.get(pod_set, ())
         )
 
     async def _remove(self, placeholder: Placeholder) -> None:

@@ -310,15 +310,15 @@ def _by_driver(entries: Iterable[_Entry]) -> tuple[DriverDevices, ...]:
     """The devices of one node. A GPU has a ``uuid``, which nobody knows yet: selectors and constraints that only ask
     whether there is one, or whether two differ, hold.
     """
-    found: dict[str, list[Device]] = {}
+    by_driver: dict[str, list[Device]] = {}
     for entry in entries:
-        devices = found.setdefault(entry.driver, [])
+        devices = by_driver.setdefault(entry.driver, [])
         for at in range(len(devices), len(devices) + entry.number):
             attributes = entry.device.attributes
             if attributes.get("type") == DeviceAttribute(string="gpu"):
                 attributes = {"uuid": DeviceAttribute(string=f"GPU-to-come-{at}")} | attributes
             devices.append(msgspec.structs.replace(entry.device, name=f"device-{at}", attributes=attributes))
-    return tuple(DriverDevices(driver, tuple(devices)) for driver, devices in found.items())
+    return tuple(DriverDevices(driver, tuple(devices)) for driver, devices in by_driver.items())
 
 
 def _attributes(given: Any) -> Iterator[tuple[str, DeviceAttribute]]:

@@ -15,7 +15,7 @@ ROOMS = (
 )
 VAGUE = frozenset({"found", "each", "given", "told", "kept", "said"})
 MOST_LINES = 3
-"""Between the first and the last use: so far a reader still sees the line that says what the name holds."""
+"""The lines between first and last use over which a reader still sees the line that says what the name holds."""
 MOST_VAGUE = 32
 Loop = ast.For | ast.AsyncFor
 
@@ -130,7 +130,7 @@ def long_lives(source: str) -> list[Life]:
 
 
 def test_locals_that_live_long_say_what_they_hold() -> None:
-    """What is left has no better name, or nobody has looked yet. The number may only fall: lower it to what is left."""
+    """The locals that are left have no better name, or nobody has looked yet. Their number may only fall: lower it."""
     left = [
         f"{path.relative_to(ROOT)}:{life.first}: {life.name} of {life.function}, to line {life.last}"
         for room in ROOMS

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import FLAVORS, NODES
-from controller.cluster.writing.stampedwrites import Stamped
+from controller.cluster.writing.stampedwrites import stamped_write
 from controller.objects.core import Node
 from controller.objects.meta import ObjectMeta, epoch_s
 from controller.objects.queues import ResourceFlavor
@@ -131,15 +131,9 @@ class FlavorInterruptions:
         """Write on this version of the flavor alone: a former leader's late write is refused."""
         metadata = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": annotations}
         self._writing.add(name)
+        body = {"metadata": metadata}
         done = self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=FLAVORS,
-                name=name,
-                body={"metadata": metadata},
-                kind=Stamped,
-                failpoint=Failpoint.INTERRUPTIONS_RECORDED,
-            )
+            stamped_write(Verb.MERGE_PATCH, FLAVORS, {"name": name}, body, Failpoint.INTERRUPTIONS_RECORDED)
         )
         done.add_done_callback(partial(self._ended, name, meta))
 

@@ -220,7 +220,7 @@ async def claiming_gang(scene: QueueLab, name: str, queue: str) -> None:
 
 
 async def bound(scene: QueueLab, number: int) -> None:
-    """So many placeholders have a node."""
+    """The number of placeholders that have a node."""
     deadline_s = time.monotonic() + 60.0
     while sum(bool(each["spec"].get("nodeName")) for each in await placeholders(scene)) != number:
         assert time.monotonic() < deadline_s, "no placeholder is bound"

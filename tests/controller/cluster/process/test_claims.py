@@ -113,7 +113,7 @@ async def test_slices_are_read_where_a_class_serves_an_extended_resource() -> No
 
 
 async def test_slices_are_read_where_nodes_with_devices_can_come() -> None:
-    """By them a node is known to have come, also before any workload has claims."""
+    """The controller knows by ResourceSlices that a node has come, also before any workload has claims."""
     async with stage() as scene:
         template = {NODE_TEMPLATE: "{max: 1, devices: [{driver: gpu.example.com, count: 1}]}"}
         scene.make(FLAVORS, "coming", {"annotations": template})

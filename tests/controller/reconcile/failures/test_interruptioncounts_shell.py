@@ -1,4 +1,4 @@
-"""What is written into flavors, how often, and what becomes of a write that does not go through."""
+"""The record of interruptions is written into its flavor, rarely, and again where a write does not go through."""
 
 import asyncio
 import json

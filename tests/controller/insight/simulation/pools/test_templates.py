@@ -42,7 +42,7 @@ def test_a_pool_of_a_template_has_the_nodes_that_are_not_there_yet() -> None:
 
 
 def test_claims_get_the_devices_that_the_template_describes() -> None:
-    """Nobody writes a ResourceSlice for a node that does not exist: they are made of the template."""
+    """The simulation makes ResourceSlices of the template: a node that does not exist has none."""
     devices = TEMPLATE | {"devices": [{"driver": "gpu.nvidia.com"}], "max": 2}
     topology = kueue("Topology", "hosts", spec={"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})
     placing = {**templated(devices), "spec": {"topologyName": "hosts"}}

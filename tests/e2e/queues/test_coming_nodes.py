@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -115,11 +115,17 @@ async def placeholders(scene: QueueLab) -> list[Json]:
     return [each for each in found if PLACEHOLDER_OF in each["metadata"].get("labels", {})]
 
 
-async def none_left(scene: QueueLab) -> None:
+async def placeholders_once(scene: QueueLab, are_so: Callable[[list[Json]], bool], what: str) -> list[Json]:
+    """The placeholders as soon as they are so, by the API server."""
     deadline_s = time.monotonic() + 60.0
-    while left := await placeholders(scene):
-        assert time.monotonic() < deadline_s, f"left: {[one['metadata']['name'] for one in left]}"
+    while not are_so(seen := await placeholders(scene)):
+        assert time.monotonic() < deadline_s, f"{what}: {[one['metadata']['name'] for one in seen]}"
         await asyncio.sleep(0.1)
+    return seen
+
+
+async def none_left(scene: QueueLab) -> None:
+    await placeholders_once(scene, lambda seen: not seen, "none is left")
 
 
 def ready(scene: QueueLab, name: str, pods: int) -> bool:
@@ -220,11 +226,10 @@ async def claiming_gang(scene: QueueLab, name: str, queue: str) -> None:
 
 
 async def bound(scene: QueueLab, number: int) -> None:
-    """The number of placeholders that have a node."""
-    deadline_s = time.monotonic() + 60.0
-    while sum(bool(each["spec"].get("nodeName")) for each in await placeholders(scene)) != number:
-        assert time.monotonic() < deadline_s, "no placeholder is bound"
-        await asyncio.sleep(0.1)
+    """Wait until this number of placeholders has a node."""
+    await placeholders_once(
+        scene, lambda seen: sum(bool(one["spec"].get("nodeName")) for one in seen) == number, f"{number} are bound"
+    )
 
 
 def publish(cluster: Cluster, name: str) -> None:
@@ -340,10 +345,7 @@ async def test_the_example_provokes_its_nodes(cluster: Cluster, tmp_path: Path) 
     cluster.kubectl("apply", "--server-side", "-f", str(EXAMPLE))
     async with lab(cluster, LIMIT) as scene:
         with scene.controllers(tmp_path, "one", flags=ALONE):
-            deadline_s = time.monotonic() + 60.0
-            while len(found := await placeholders(scene)) != 2:
-                assert time.monotonic() < deadline_s, "no placeholders"
-                await asyncio.sleep(0.2)
+            found = await placeholders_once(scene, lambda seen: len(seen) == 2, "there are two")
             assert found[0]["spec"]["nodeSelector"] == {"pool": "cloud-gpus"}
             assert found[0]["spec"]["priority"] == -10
             cluster.kubectl("delete", "job", "-n", "team-a", "two-nodes")

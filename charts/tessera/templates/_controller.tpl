@@ -69,3 +69,13 @@ helm.sh/hook: test
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 helm.sh/hook-weight: {{ . | quote }}
 {{- end -}}
+
+{{- /* The nodes on which pods of the controller may run: what a pod's spec says of them. */ -}}
+{{- define "tessera.controllerNodes" -}}
+{{- range $field := list "nodeSelector" "affinity" "tolerations" -}}
+{{- with get $.Values.controller $field }}
+      {{ $field }}:
+        {{- toYaml . | nindent 8 }}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -128,6 +128,7 @@ async def test_jobs_and_pods_together_log_one_line_when_the_api_is_off_and_one_w
         scene.server.install(BETA)
         made_by_others(scene, "mine", {"gang": {"minCount": 1}})
         await eventually(lambda: ADMISSION_GATE not in str(pod_of(scene, "p")["spec"]))
+        await eventually(lambda: len(asked(scene)) >= 6, what="looked for, listed, watched: for jobs and for pods")
         gang(scene, "b")
         await eventually(lambda: runs(scene, "b") and note(scene, "b") != "")
         lines = (record.message for record in caplog.records if record.name == followed_shell.__name__)

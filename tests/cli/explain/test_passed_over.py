@@ -25,7 +25,7 @@ async def test_who_got_another_flavor_is_told_why(shell: Shell) -> None:
     given = served()
     beyond = structs.replace(given.engine.extensions, interruptions=InterruptionRules())
     given = structs.replace(given, engine=structs.replace(given.engine, extensions=beyond))
-    async with scene.controller(given) as process:
+    async with scene.controller(given, core_only=False) as process:
         shell.door.behind = process
         for name in ("first", "second"):
             scene.workload(name)

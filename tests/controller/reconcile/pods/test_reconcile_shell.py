@@ -11,6 +11,7 @@ import pytest
 from controller.cluster.process.process import Process
 from controller.cluster.watching.kinds import JOBS, NAMESPACES, POD_GROUPS, PODS, QUEUED_PODS, WORKLOADS
 from controller.jobs.framework.podview import GROUP_NAME, GROUP_TOTAL, MANAGED
+from controller.reconcile.jobshell import followed_shell
 from controller.reconcile.pods.reconcile_shell import read_pod
 from kube.errors import NotFoundError
 from kube.resources import EVENTS
@@ -297,7 +298,8 @@ async def test_pods_whose_patches_are_refused_are_tried_again_and_people_are_tol
             await eventually(lambda: bool(told(scene, "PodNotChanged")))
 
 
-async def test_a_volcano_group_needs_its_pod_group_and_as_many_as_that_says() -> None:
+async def test_a_volcano_group_needs_its_pod_group_and_as_many_as_that_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_shell, "CHECK_S", 0.05)
     async with stage() as scene:
         scene.queue(cpus=9)
         async with scene.controller(WITH_PODS, core_only=False):

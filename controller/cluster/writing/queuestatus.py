@@ -27,6 +27,7 @@ from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
 from controller.objects.queueunits import UnitsError, unit_shapes
 from controller.scheduler.decisions.status import MESSAGE_LIMIT, moment
 from controller.scheduler.engine import Engine
+from controller.scheduler.flavors.spot import word_problems
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.mirror.specs import QueueOwner
 from controller.scheduler.model.nodetemplate import template_problem
@@ -90,9 +91,9 @@ class QueueStatuses:
         """Mirrored Queues of Volcano and KAI."""
         self._written: dict[_Key, Json] = {}
         self._said: dict[_Key, tuple[ClusterQueue | LocalQueue, tuple[str, ...], list[Json]]] = {}
-        self._warned: dict[tuple[type, str], tuple[str, ...]] = {}
-        """What was wrong in the quota annotations of objects when it was logged last."""
-        """The conditions of a queue, with the object and the condition that they were made of."""
+        """The conditions of a queue, with the object and the conditions that they were made of."""
+        self._warned: dict[tuple[type, str, str], tuple[str, ...]] = {}
+        """What was wrong in the annotations of objects when it was logged last, by the condition that tells it."""
         self._samples: dict[LocalQueueKey, UsageRecord] = {}
         self._counts: dict[LocalQueueKey, str] = {}
         """What was counted of each LocalQueue that names units; it keeps its condition until its first count."""
@@ -295,12 +296,13 @@ class QueueStatuses:
             own = holders.get(key, [])
             problem = local_queue_problem(queue, cluster, queue_active=open_)
             active = _active(problem is None, problem, "The LocalQueue takes workloads", now_s)
+            of_spot = self._refused((LocalQueue, queue.key), QUOTA_ANNOTATIONS, self._spot_problems(queue), now_s)
             if state is None:
                 totals = {"flavorsReservation": None, "flavorsUsage": None}
             else:
                 totals = of_all if of_all and len(own) == len(state.holders) else self._totals(state, own)
             status: Json = {
-                "conditions": self._conditions(LOCAL_QUEUES, queue, active, self._units(queue, now_s)),
+                "conditions": self._conditions(LOCAL_QUEUES, queue, active, of_spot, self._units(queue, now_s)),
                 **totals,
                 "pendingWorkloads": waiting.get(key, 0),
                 "reservingWorkloads": len(own),
@@ -325,14 +327,25 @@ class QueueStatuses:
         shares, key = self._engine.shares, (type(queue), queue.metadata.name)
         of_shares = shares.problems.get(key) if shares is not None else None
         of_nodes = self._template_problems(queue) if isinstance(queue, ClusterQueue) else ()
-        problems = (*filter(None, (of_shares,)), *self._engine.state.calendars.of(*key).problems, *of_nodes)
-        if self._warned.get(key, ()) != problems:
-            self._warned[key] = problems
+        of_spot = self._spot_problems(queue) if isinstance(queue, ClusterQueue) else ()
+        of_calendars = self._engine.state.calendars.of(*key).problems
+        problems = (*filter(None, (of_shares,)), *of_calendars, *of_spot, *of_nodes)
+        return self._refused(key, QUOTA_ANNOTATIONS, problems, now_s)
+
+    def _refused(self, of: tuple[type, str], type_: str, problems: tuple[str, ...], now_s: float) -> Condition | None:
+        """The condition that tells these problems of annotations of an object; None without any. Each is logged when it
+        is new.
+        """
+        if self._warned.get((*of, type_), ()) != problems:
+            self._warned[*of, type_] = problems
             for problem in problems:
-                _log.warning("%s %s: %s", type(queue).__name__, queue.metadata.name, problem)
+                _log.warning("%s %s: %s", of[0].__name__, of[1], problem)
         if not problems:
             return None
-        return _of_annotation(QUOTA_ANNOTATIONS, "False", "Refused", "; ".join(problems), now_s)
+        return _of_annotation(type_, "False", "Refused", "; ".join(problems), now_s)
+
+    def _spot_problems(self, queue: ClusterQueue | LocalQueue) -> tuple[str, ...]:
+        return word_problems(queue) if self._engine.state.config.extensions.spot_words else ()
 
     def _units(self, queue: LocalQueue, now_s: float) -> Condition | None:
         """The condition that tells the LocalQueue's units, or what is wrong in the annotation that names them; None
@@ -341,11 +354,7 @@ class QueueStatuses:
         try:
             shapes = unit_shapes(queue.metadata.annotations)
         except UnitsError as wrong:
-            key = (LocalQueue, queue.key)
-            if self._warned.get(key, ()) != (str(wrong),):
-                self._warned[key] = (str(wrong),)
-                _log.warning("LocalQueue %s: %s", queue.key, wrong)
-            return _of_annotation(UNITS_COUNTED, "False", "Refused", str(wrong), now_s)
+            return self._refused((LocalQueue, queue.key), UNITS_COUNTED, (str(wrong),), now_s)
         if not shapes:
             return None
         sentence = self._counts.get(LocalQueueKey(queue.key))
@@ -367,20 +376,21 @@ class QueueStatuses:
         resource: Resource,
         queue: ClusterQueue | LocalQueue,
         active: Condition,
-        annotated: Condition | None = None,
+        *annotated: Condition | None,
     ) -> list[Json]:
         """The conditions of the object with these in their places. The time of a transition stays while its status
         does.
         """
         key = (resource, queue.metadata.namespace, queue.metadata.name)
-        content = (active.status, active.reason, active.message, annotated.message if annotated is not None else "")
+        of_annotations = [each for each in annotated if each is not None]
+        sentences = (f"{each.type}: {each.message}" for each in of_annotations)
+        content = (active.status, active.reason, active.message, *sentences)
         known = self._said.get(key)
         if known is None or known[0] is not queue or known[1] != content:
-            conditions = queue.status.conditions
-            if annotated is not None:
-                conditions = with_condition(conditions, annotated)
-            else:
-                conditions = tuple(each for each in conditions if each.type not in _OF_ANNOTATIONS)
+            gone = {*_OF_ANNOTATIONS} - {each.type for each in of_annotations}
+            conditions = tuple(each for each in queue.status.conditions if each.type not in gone)
+            for condition in of_annotations:
+                conditions = with_condition(conditions, condition)
             known = self._said[key] = (queue, content, to_json(with_condition(conditions, active)))
         return known[2]
 

@@ -35,7 +35,7 @@ from controller.insight.simulation.inputs.kindwords import another_kind, unread_
 from controller.insight.simulation.inputs.queuewords import passed_over
 from controller.insight.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.insight.simulation.owners import Name, by_name, is_made, without_children
-from controller.insight.simulation.pools.specs import FIXED, PoolFleet, spot_problem
+from controller.insight.simulation.pools.specs import FIXED, PoolFleet
 from controller.insight.simulation.pools.templates import Templated, with_templates, wrong_template
 from controller.insight.simulation.queued.aboveminimum import above_minimum
 from controller.insight.simulation.queued.fractions import fleet_of, in_percents
@@ -75,7 +75,7 @@ from controller.objects.queues import (
     ResourceFlavor,
     WorkloadPriorityClass,
 )
-from controller.scheduler.flavors.spot import floor_problem
+from controller.scheduler.flavors.spot import floor_problem, spot_problem
 from controller.scheduler.mirror.specs import Adoption, QueueOwner, System, system_of
 
 _CONTROLLER_NAMESPACE: Final = "tessera-system"

@@ -21,7 +21,6 @@ from controller.insight.simulation.bargained.requests import named_by, named_by_
 from controller.insight.simulation.documents import Document, InputError
 from controller.insight.simulation.groups import KINDS_OF_GROUPS
 from controller.insight.simulation.groups import workload_body as serving_workload
-from controller.insight.simulation.pools.specs import spot_problem
 from controller.insight.simulation.problems import shown
 from controller.insight.simulation.start import saved_problem
 from controller.jobs.framework import compose, names
@@ -39,6 +38,7 @@ from controller.objects.workload import Workload
 from controller.reconcile.pods import compose as podcompose
 from controller.reconcile.pods import group as podgroup
 from controller.scheduler.decisions.reasons import REQUEUED, PendingReason
+from controller.scheduler.flavors.spot import spot_problem
 from controller.scheduler.model.toldtimes import rfc3339_s
 from controller.scheduler.preemption.price import Checkpoints, checkpoints_of
 from inventory.api.names import (

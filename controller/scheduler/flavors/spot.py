@@ -43,15 +43,25 @@ _ROUNDING: Final = 1e-9
 _SHOWN: Final = 80
 
 
+def spot_problem(annotations: Mapping[str, str]) -> str:
+    """The problem of the annotation ``SPOT`` of a job or a queue; empty if it has none."""
+    text = annotations.get(SPOT)
+    if text is None or text in (NEVER, "allowed", PREFERRED):
+        return ""
+    return f"metadata.annotations[{SPOT}]: found {_shown(text)}, expected never, allowed or preferred. Correct it"
+
+
 def floor_problem(annotations: Mapping[str, str]) -> str:
     """The problem of a queue's annotation ``ON_DEMAND_FLOOR``; empty if it has none."""
     text = annotations.get(ON_DEMAND_FLOOR)
     if text is None or _percent(text) is not None:
         return ""
-    found = msgspec.json.encode(text[:_SHOWN]).decode()
-    return (
-        f'metadata.annotations[{ON_DEMAND_FLOOR}]: found {found}, expected a percentage from "0%" to "100%". Correct it'
-    )
+    expected = 'a percentage from "0%" to "100%"'
+    return f"metadata.annotations[{ON_DEMAND_FLOOR}]: found {_shown(text)}, expected {expected}. Correct it"
+
+
+def _shown(text: str) -> str:
+    return msgspec.json.encode(text[:_SHOWN]).decode()
 
 
 def floor_of(annotations: Mapping[str, str]) -> float:
@@ -71,6 +81,12 @@ def _percent(text: str) -> float | None:
 def may_take_spot(floor: float, *, on_demand: float, spot: float, gpus: float) -> bool:
     """Whether a queue whose workloads hold these GPUs keeps its floor though ``gpus`` more go to spot nodes."""
     return on_demand + _ROUNDING >= floor * (on_demand + spot + gpus)
+
+
+def word_problems(queue: LocalQueue | ClusterQueue) -> tuple[str, ...]:
+    """A sentence for each of the queue's words about spot nodes that cannot be read."""
+    annotations = queue.metadata.annotations
+    return tuple(filter(None, (spot_problem(annotations), floor_problem(annotations))))
 
 
 def words_of(queue: LocalQueue | ClusterQueue | None) -> tuple[str, str]:

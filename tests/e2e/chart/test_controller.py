@@ -1,5 +1,6 @@
 """The chart's controller: rendered, read by the code it configures, and taken by a real API server."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from controller.cluster.config.settings import Policy
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from tests.support.e2e.lab import until
 
 pytestmark = pytest.mark.e2e
 
@@ -231,3 +233,42 @@ def test_a_real_api_server_takes_all_of_it(cluster: Cluster) -> None:
     text = "---\n".join(yaml.safe_dump(one) for one in objects(text).values() if one["kind"] != "Pod")
     for dry in ("--dry-run=server", "--dry-run=none"):
         cluster.kubectl("apply", "--server-side", dry, "-f", "-", input=text)
+
+
+def test_an_annotation_that_cannot_be_read_is_told_to_who_writes_it(cluster: Cluster) -> None:
+    """After the installation, on the same API server."""
+    container = {"name": "main", "image": "none"}
+    template: dict[str, Any] = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job: dict[str, Any] = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "default", "annotations": {"tessera.dev/spot": "nevr"}},
+        "spec": {"suspend": True, "template": template},
+    }
+    queue: dict[str, Any] = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "q", "namespace": "default", "annotations": {"tessera.dev/on-demand-floor": "25"}},
+        "spec": {"clusterQueue": "cq"},
+    }
+    until(lambda: bool(warnings(cluster, job)), "the policy in effect")
+    assert [line.partition("binding ")[2].partition(": ")[2] for line in warnings(cluster, job)] == [
+        (
+            'metadata.annotations[tessera.dev/spot]: found "nevr", expected never, allowed or preferred; '
+            "until then it counts as not written"
+        )
+    ]
+    assert "[tessera.dev/on-demand-floor]: found" in "".join(warnings(cluster, queue))
+    template["metadata"] = {"annotations": {"tessera.dev/checkpoint-grace": "1 minute"}}
+    assert "spec.template.metadata.annotations[tessera.dev/checkpoint-grace]: found" in "".join(warnings(cluster, job))
+    job["metadata"]["annotations"] = {"tessera.dev/spot": "never"}
+    template["metadata"] = {"annotations": {"tessera.dev/checkpoint-grace": "1m"}}
+    assert warnings(cluster, job) == []
+
+
+def warnings(cluster: Cluster, body: dict[str, Any]) -> list[str]:
+    words, environment = cluster.kubectl_command("create", "--dry-run=server", "-f", "-")
+    done = subprocess.run(
+        words, env=environment, input=json.dumps(body), capture_output=True, text=True, check=True, timeout=60
+    )
+    return [line for line in done.stderr.splitlines() if line.startswith("Warning: Validation")]

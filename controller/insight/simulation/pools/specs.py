@@ -2,17 +2,9 @@
 of the simulation.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-
-from controller.insight.simulation.problems import shown
-from controller.scheduler.flavors.spot import NEVER, PREFERRED
-from inventory.api.names import SPOT
-
-SPOT_WORDS: Final = (NEVER, "allowed", PREFERRED)
-"""The values of the annotation ``SPOT``."""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +45,3 @@ class PoolFleet(msgspec.Struct, frozen=True, kw_only=True):
 
 FIXED: Final = PoolFleet()
 """A fleet in which no node comes or goes."""
-
-
-def spot_problem(annotations: Mapping[str, str]) -> str:
-    """The problem of the annotation ``SPOT`` of a job or a queue; empty if it has none."""
-    found = annotations.get(SPOT)
-    if found is None or found in SPOT_WORDS:
-        return ""
-    return f"metadata.annotations[{SPOT}]: found {shown(found)}, expected never, allowed or preferred. Correct it"

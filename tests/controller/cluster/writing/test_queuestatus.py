@@ -247,6 +247,42 @@ def test_shares_that_cannot_be_used_are_a_condition_too() -> None:
     assert (status, message.partition(":")[0]) == ("False", "tessera.dev/quota-shares")
 
 
+def test_words_about_spot_nodes_that_mean_nothing_are_conditions_of_both_kinds_of_queues(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def queues_with(notes: dict[str, str]) -> list[KubernetesObject]:
+        given: list[KubernetesObject] = []
+        for each in (cluster_queue("cq"), local_queue("lq", "cq")):
+            raw: Any = to_json(each)
+            raw["metadata"]["annotations"] = notes
+            given.append(decode(raw, type(each)))
+        return given
+
+    notes = {"tessera.dev/spot": "nevr", "tessera.dev/on-demand-floor": "lots", "tessera.dev/units": "{}{"}
+    config = EngineConfig(extensions=Extensions(spot_words=True))
+    statuses = Statuses(*queues_with(notes), config=config)
+    statuses.written()
+    statuses.written()
+    ((_, of_cluster_queue),) = told(statuses)
+    of_local_queue = {each["type"]: each["message"] for each in statuses.shown["LocalQueue", "lq"]["conditions"]}
+    assert of_cluster_queue == of_local_queue.pop("tessera.dev/QuotaAnnotations")
+    assert of_cluster_queue == (
+        'metadata.annotations[tessera.dev/spot]: found "nevr", expected never, allowed or preferred. Correct it; '
+        'metadata.annotations[tessera.dev/on-demand-floor]: found "lots", expected a percentage from "0%" to "100%". '
+        "Correct it"
+    )
+    assert of_local_queue.keys() == {"Active", "tessera.dev/Units"}
+    assert len(caplog.records) == 5, "two sentences of each queue, and its units"
+    for each in queues_with({"tessera.dev/spot": "never", "tessera.dev/on-demand-floor": "25%"}):
+        statuses.world.put(each)
+    statuses.written()
+    assert told(statuses) == []
+    assert [each["type"] for each in statuses.shown["LocalQueue", "lq"]["conditions"]] == ["Active"]
+    without = Statuses(*queues_with(notes))
+    without.written()
+    assert told(without) == [], "the words mean nothing there, right or wrong"
+
+
 def test_a_node_template_that_cannot_be_used_is_a_condition_of_the_queues_of_its_flavor() -> None:
     given: Any = to_json(flavor("default", topologyName="t"))
     given["metadata"]["annotations"] = {"tessera.dev/node-template": "{gpus: 8}"}

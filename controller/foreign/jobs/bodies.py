@@ -39,12 +39,13 @@ _CLAIM: Final = "volume-pvc-"
 
 class Keeping(Struct, frozen=True, kw_only=True):
     """Objects beside the pods: made or written now, or deleted. ``controlled``: ``status.controlledResources``
-    afterwards.
+    afterwards. ``complaints``: a sentence for each plugin of the job with an argument that cannot be read, told once.
     """
 
     made: tuple[Kept, ...] = ()
     removed: tuple[Kept, ...] = ()
     controlled: dict[str, str]
+    complaints: tuple[str, ...] = ()
 
 
 def keeping(job: Json, seen: Seen, decision: Decision) -> Keeping:
@@ -67,7 +68,11 @@ def keeping(job: Json, seen: Seen, decision: Decision) -> Keeping:
         return Keeping(controlled=had)
     new = had != wanted
     objects = tuple(kept for kept in plugins.objects(job) if new or kept.follows)
-    return Keeping(made=(*(tuple(Kept(body=claim) for claim in claims) if new else ()), *objects), controlled=wanted)
+    return Keeping(
+        made=(*(tuple(Kept(body=claim) for claim in claims) if new else ()), *objects),
+        controlled=wanted,
+        complaints=plugins.complaints(job) if new else (),
+    )
 
 
 def job_here(job: Json, plan: JobPlan) -> Json:

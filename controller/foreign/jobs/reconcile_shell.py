@@ -253,15 +253,16 @@ class ForeignJobController:
         if self._tells_ready and (patch := bodies.told_ready(job, seen)) is not None:
             await self._patch_job(job, patch)
             return
-        await self._write(job, seen, decision)
+        for complaint in await self._write(job, seen, decision):
+            self._tell(about, "Warning", "PluginArguments", complaint)
         for order in decision.told:
             self._tell(about, "Normal", order.action, order.message)
         if decision.due_s is not None and not decision.expired:
             self._later(key, decision.due_s - self._clock.wall())
 
-    async def _write(self, job: Json, seen: Seen, decision: Decision) -> None:
-        """Carries out a decision in its order, see ``Decision``. Objects beside the pods are made before the status
-        names them.
+    async def _write(self, job: Json, seen: Seen, decision: Decision) -> tuple[str, ...]:
+        """Carries out a decision in its order, see ``Decision``, and returns what is wrong in the arguments of plugins.
+        Objects beside the pods are made before the status names them.
         """
         here = bodies.job_here(job, seen.here)
         names = {pod.name: pod for pod in seen.pods}
@@ -286,6 +287,7 @@ class ForeignJobController:
             await self._delete(JOBS, job["metadata"], foreground=True)
         elif self._groups is not None:
             await self._groups.keep(job, seen, after)
+        return keeping.complaints
 
     def _seen_pods(self, key: VolcanoKey, uid: str) -> tuple[PodFacts, ...] | None:
         """The pods of the job itself. None while the watch does not show yet what was written to one of them."""

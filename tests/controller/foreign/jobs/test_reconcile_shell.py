@@ -114,6 +114,26 @@ async def test_a_volcano_job_is_admitted_run_and_completed_with_its_spec_untouch
             assert not any(each["metadata"]["name"] == "a-svc" for each in scene.server.list_all(CONFIGMAPS))
 
 
+async def test_arguments_of_plugins_that_cannot_be_read_are_told_once_in_an_event() -> None:
+    async with volcano() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(WITH_VOLCANO, core_only=False):
+            vcjob(scene, "a", plugins={"svc": [], "pytorch": ["--port=many"]})
+            await eventually(lambda: len(pods(scene)) == 2)
+            becomes(scene, "Running")
+            await eventually(lambda: phase(scene, "a") == "Running")
+            becomes(scene, "Succeeded")
+            await eventually(lambda: phase(scene, "a") == "Completed")
+            sentence = "spec.plugins.pytorch: --port: expected an integer, found 'many'"
+            await eventually(lambda: told_of(scene, "PluginArguments") != [])
+            assert told_of(scene, "PluginArguments") == [sentence]
+
+
+def told_of(scene: Stage, reason: str) -> list[str]:
+    """The notes of events with this reason."""
+    return [each["note"] for each in scene.server.list_all(EVENTS) if each["reason"] == reason]
+
+
 async def test_the_example_runs_in_a_queue_that_is_volcanos_own() -> None:
     example = yaml.safe_load((EXAMPLES / "volcano" / "job.yaml").read_text())
     settings = config(f"{CONFIG}  volcano: {{enabled: true}}\nintegrations: {{frameworks: [batch.volcano.sh/job]}}\n")

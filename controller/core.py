@@ -308,8 +308,8 @@ class Core:
                 else:
                     self.decisions.submit(decision)
             for key in self._late.standing():
-                if (kept := self.ledger.get(key)) is not None:
-                    self._tell_listeners(kept.workload, gone=False)
+                if (entry := self.ledger.get(key)) is not None:
+                    self._tell_listeners(entry.workload, gone=False)
             if ended_s - started_s > _SLICE_S:
                 return True
         return False
@@ -392,8 +392,8 @@ class Core:
             known = observed.resource in DECIDING and observed.resource is not WORKLOADS
             if known and isinstance(observed.change, Added):
                 yield observed.change.new.object
-        for kept in self.ledger.values():
-            yield kept.workload
+        for entry in self.ledger.values():
+            yield entry.workload
 
     def _idle_s(self) -> float:
         """Seconds until the next due time."""
@@ -517,8 +517,8 @@ class Core:
         self.inbox.wake()
 
     def _gone(self, key: WorkloadKey, uid: str) -> None:
-        kept = self.ledger.forget(key, uid)
-        if kept is None:
+        entry = self.ledger.forget(key, uid)
+        if entry is None:
             return
         namespace, _, name = key.partition("/")
         self.engine.drop(Workload, namespace, name, self._clock.wall())
@@ -530,7 +530,7 @@ class Core:
         self.pending_conditions.forget(key)
         self.lifecycle.forget(key)
         self._late.forget(key)
-        self._tell_listeners(kept.workload, gone=True)
+        self._tell_listeners(entry.workload, gone=True)
         self.inbox.wake()
 
     def _freed(self, key: WorkloadKey, result: Result) -> None:

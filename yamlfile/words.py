@@ -95,22 +95,22 @@ def _by_context(wrong: yaml.YAMLError, problem: str, lines: list[str], line: int
     begun: Any = getattr(wrong, "context_mark", None)
     context = str(getattr(wrong, "context", None) or "")
     token = _TOKEN.search(lines[line], min(column, len(lines[line])))
-    found = f'"{token[0][:_LONGEST]}"' if token is not None else "the end of the line"
+    shown = f'"{token[0][:_LONGEST]}"' if token is not None else "the end of the line"
     if token is None and line == len(lines) - 1:
-        found = "the end of the text"
+        shown = "the end of the text"
     if begun is not None and "block" in context:
         what = "item" if "collection" in context or "sequence" in context else "key"
         where = f"the {what}s that begin in line {begun.line + 1}, column {begun.column + 1}"
-        return found, f"{what} of {where}" if what == "item" else f"a key of {where}", "Indent it as they are"
+        return shown, f"{what} of {where}" if what == "item" else f"a key of {where}", "Indent it as they are"
     if begun is not None and "flow" in context:
         if "node" in context:
-            return found, "a value, or the closing ] or }", "Correct it"
+            return shown, "a value, or the closing ] or }", "Correct it"
         bracket = "]" if "sequence" in context else "}"
         where = f"line {begun.line + 1}, column {begun.column + 1}"
-        return found, f"a comma, or {bracket} for what begins in {where}", "Correct it"
+        return shown, f"a comma, or {bracket} for what begins in {where}", "Correct it"
     if begun is not None and "quoted" in context:
-        return found, f"the closing quote of the text in line {begun.line + 1}, column {begun.column + 1}", "Close it"
-    return f"{found} ({problem})" if problem else found, "valid YAML or JSON", "Correct it"
+        return shown, f"the closing quote of the text in line {begun.line + 1}, column {begun.column + 1}", "Close it"
+    return f"{shown} ({problem})" if problem else shown, "valid YAML or JSON", "Correct it"
 
 
 def _unreadable(text: str, wrong: yaml.YAMLError) -> Why:

@@ -16,7 +16,7 @@ ROOMS = (
 VAGUE = frozenset({"found", "each", "given", "told", "kept", "said"})
 MOST_LINES = 3
 """The lines between first and last use over which a reader still sees the line that says what the name holds."""
-MOST_VAGUE = 32
+MOST_VAGUE = 1
 Loop = ast.For | ast.AsyncFor
 
 

@@ -435,7 +435,7 @@ class Process:
         """The content of /metrics now."""
         running, acting = self._running, None
         if running is not None:
-            workloads = tuple(kept.workload for kept in running.core.ledger.values())  # it changes in the pauses
+            workloads = tuple(entry.workload for entry in running.core.ledger.values())  # it changes in the pauses
             told = (running.writer.pending, running.events.dropped, self._declared, self._counting.tripped)
             priority = default_priority(self._feeds) if self._feeds is not None else 0
             acting = Acting(running.core.engine, workloads, *told, priority=priority, now_s=self._clock.wall())

@@ -181,15 +181,15 @@ class _Leading:
         found = self._feeds[PODS].get(ObjectKey(namespace, name))
         named = workload_of(found.object) if found is not None else None
         running = self._running()
-        kept = running.core.ledger.current(named) if named is not None and running is not None else None
-        return kept.workload.key if kept is not None else named
+        entry = running.core.ledger.current(named) if named is not None and running is not None else None
+        return entry.workload.key if entry is not None else named
 
     def gpu_nodes(self) -> list[GpuNode]:
         return list(self._feeds[GPU_NODES].objects())
 
     def workloads(self) -> list[Workload]:
         running = self._running()
-        return [kept.workload for kept in running.core.ledger.values()] if running is not None else []
+        return [entry.workload for entry in running.core.ledger.values()] if running is not None else []
 
     def queue_of(self) -> QueueOf:
         """The ``QueueOf`` of this moment, for threads, which must not call this object themselves."""
@@ -236,8 +236,8 @@ def _deciding(feeds: Feeds, *, mirrored: bool) -> list[KubernetesObject]:
 
 
 def _workload(core: Core, key: WorkloadKey) -> Workload | None:
-    kept = core.ledger.get(key)
-    return kept.workload if kept is not None else None
+    entry = core.ledger.get(key)
+    return entry.workload if entry is not None else None
 
 
 def _with_sign_in(page: PageServer, settings: OidcProvider, seal: Callable[[str], Seal | None], clock: Clock) -> Others:

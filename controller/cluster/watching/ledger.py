@@ -17,7 +17,7 @@ from controller.scheduler.model.resources import WorkloadKey
 from kube.reading.entries import ObjectKey
 
 
-class Kept(msgspec.Struct, gc=False, eq=False):
+class LedgerEntry(msgspec.Struct, gc=False, eq=False):
     """One Workload. ``workload`` is its newest known state and ``whole`` whether only its spec has parts that
     ``workload`` lacks, so that its status may be put: ``Ledger`` alone writes the two, together. ``writing`` is whether
     a write of this controller is under way, and no other may be begun: ``WorkloadWrites`` alone sets it, and clears it
@@ -44,64 +44,66 @@ class Ledger:
 
     The core alone calls ``observe`` and ``forget`` for what the watch shows; WorkloadWrites calls ``wrote``, and
     ``observe`` for what it reads after a conflict. The version of one object (``uid``) only grows. Only WorkloadWrites
-    sets ``kept.writing``, and only the ledger ``kept.whole``. ``_slices`` names workloads that are kept, hold quota and
-    are not finished.
+    sets ``entry.writing``, and only the ledger ``entry.whole``. ``_slices`` names workloads with an entry that hold
+    quota and are not finished.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[WorkloadKey, Kept] = {}
+        self._entries: dict[WorkloadKey, LedgerEntry] = {}
         self._slices: dict[WorkloadKey, WorkloadKey] = {}
         """The slice of an elastic job that holds quota, by the first slice, where it is a later one."""
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def __iter__(self) -> Iterator[WorkloadKey]:
-        return iter(self._kept)
+        return iter(self._entries)
 
-    def values(self) -> Iterator[Kept]:
-        return iter(self._kept.values())
+    def values(self) -> Iterator[LedgerEntry]:
+        return iter(self._entries.values())
 
-    def get(self, key: WorkloadKey) -> Kept | None:
-        return self._kept.get(key)
+    def get(self, key: WorkloadKey) -> LedgerEntry | None:
+        return self._entries.get(key)
 
-    def current(self, named: WorkloadKey) -> Kept | None:
+    def current(self, named: WorkloadKey) -> LedgerEntry | None:
         """The workload that pods mean which name ``named``: of an elastic job, the slice that holds quota."""
-        return self._kept.get(self._slices.get(named, named))
+        return self._entries.get(self._slices.get(named, named))
 
-    def observe(self, workload: Workload) -> Kept | None:
+    def observe(self, workload: Workload) -> LedgerEntry | None:
         """Notes the state that the watch shows. Returns None if this or a newer state is known already."""
         key = WorkloadKey(workload.key)
-        kept = self._kept.get(key)
-        if kept is None or kept.uid != workload.metadata.uid:
-            kept = self._kept[key] = Kept(workload, whole=workload.status is NO_STATUS)
+        entry = self._entries.get(key)
+        if entry is None or entry.uid != workload.metadata.uid:
+            entry = self._entries[key] = LedgerEntry(workload, whole=workload.status is NO_STATUS)
             self._note_slice(workload)
-            return kept
-        if version_number(workload.metadata.resource_version) <= kept.version:
+            return entry
+        if version_number(workload.metadata.resource_version) <= entry.version:
             return None
-        kept.workload, kept.whole = workload, workload.status is NO_STATUS
+        entry.workload, entry.whole = workload, workload.status is NO_STATUS
         self._note_slice(workload)
-        return kept
+        return entry
 
-    def wrote(self, key: WorkloadKey, after: Workload, resource_version: str, *, whole: bool = False) -> Kept | None:
+    def wrote(
+        self, key: WorkloadKey, after: Workload, resource_version: str, *, whole: bool = False
+    ) -> LedgerEntry | None:
         """Notes that ``after`` is stored as this version, ``whole`` if the answer has shown no more than that. Returns
         None if the watch has shown a newer one, or the object's end.
         """
-        kept = self._kept.get(key)
-        if kept is None or kept.uid != after.metadata.uid or version_number(resource_version) <= kept.version:
+        entry = self._entries.get(key)
+        if entry is None or entry.uid != after.metadata.uid or version_number(resource_version) <= entry.version:
             return None
         metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
-        kept.workload, kept.whole = msgspec.structs.replace(after, metadata=metadata), whole
-        self._note_slice(kept.workload)
-        return kept
+        entry.workload, entry.whole = msgspec.structs.replace(after, metadata=metadata), whole
+        self._note_slice(entry.workload)
+        return entry
 
-    def forget(self, key: WorkloadKey, uid: str) -> Kept | None:
+    def forget(self, key: WorkloadKey, uid: str) -> LedgerEntry | None:
         """Forgets an object that is gone. Returns None if another of the same name has taken its place."""
-        kept = self._kept.get(key)
-        if kept is None or kept.uid != uid:
+        entry = self._entries.get(key)
+        if entry is None or entry.uid != uid:
             return None
-        self._note_slice(kept.workload, gone=True)
-        return self._kept.pop(key)
+        self._note_slice(entry.workload, gone=True)
+        return self._entries.pop(key)
 
     def _note_slice(self, workload: Workload, *, gone: bool = False) -> None:
         own, first = WorkloadKey(workload.key), first_slice(workload)

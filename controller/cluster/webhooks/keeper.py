@@ -65,13 +65,15 @@ class OwnCertificates:
         """The certificate to serve now, after every step that is due was written. Raises KubeError."""
         for _ in range(_ATTEMPTS):
             try:
-                kept = await self._round()
+                certificates = await self._round()
             except ConflictError:
                 continue
-            if self._last is not None and self._last.issuer != kept.issuer:
+            if self._last is not None and self._last.issuer != certificates.issuer:
                 self._former = self._last.issuer
-            self._last = kept
-            return Served(certificate=kept.serving.certificate, key=kept.serving.key, trusted=kept.trusted)
+            self._last = certificates
+            return Served(
+                certificate=certificates.serving.certificate, key=certificates.serving.key, trusted=certificates.trusted
+            )
         raise UnavailableError(f"Secret {self._secret}: others kept writing it")
 
     @property

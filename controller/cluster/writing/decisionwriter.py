@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.heldevictions import HeldEvictions, HoldS
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.objects.workload import Workload
@@ -97,30 +97,30 @@ class DecisionWriter:
 
     def _submit(self, decision: Decision) -> None:
         key = decision.key
-        kept = self._ledger.get(key)
+        entry = self._ledger.get(key)
         if isinstance(decision, Admitted):
             self.held.settled(key)
-        if kept is None:
+        if entry is None:
             self._take_back(decision, "the workload is gone")
-        elif kept.writing:
+        elif entry.writing:
             self._waiting.setdefault(key, []).append(decision)
         else:
-            self._write(kept, decision)
+            self._write(entry, decision)
 
     def resume(self, key: WorkloadKey) -> bool:
         """Writes the decisions that waited for the end of another write, as far as they still hold: the next waits for
         the end of the one before. Returns whether there was any.
         """
-        kept = self._ledger.get(key)
-        if kept is not None and kept.writing:
+        entry = self._ledger.get(key)
+        if entry is not None and entry.writing:
             return False
         waiting, has_written = self._waiting.pop(key, []), False
-        while waiting and kept is not None and not kept.writing:
+        while waiting and entry is not None and not entry.writing:
             decision = waiting.pop(0)
             if self._holds(decision):
-                self._write(kept, decision)
+                self._write(entry, decision)
                 has_written = True
-        if waiting and kept is not None:
+        if waiting and entry is not None:
             self._waiting[key] = waiting
         return has_written
 
@@ -134,14 +134,14 @@ class DecisionWriter:
                 return decision.key in state.unwritten.evictions
         return True
 
-    def _write(self, kept: Kept, decision: Decision) -> None:
+    def _write(self, entry: LedgerEntry, decision: Decision) -> None:
         admitted = self._engine.state.unwritten.admissions.get(decision.key)
         if isinstance(decision, Evicted) and admitted is not None:
             # Its admission was refused, and is to be taken back after a pause: no object shows a workload to evict.
             self._take_back(decision, "it was never admitted")
             self._take_back(admitted, "it was to be evicted at once")
             return
-        after = applied(decision, kept.workload)
+        after = applied(decision, entry.workload)
 
         def then(result: Result, why: str) -> None:
             if result in (Result.WRITTEN, Result.UNCHANGED):
@@ -158,7 +158,7 @@ class DecisionWriter:
                 return
             self._take_back(decision, why)
 
-        self._writes.status(kept, after, then, _FAILPOINTS[type(decision)])
+        self._writes.status(entry, after, then, _FAILPOINTS[type(decision)])
 
     def _take_back(self, decision: Decision, why: str) -> None:
         if isinstance(decision, Admitted):

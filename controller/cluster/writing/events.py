@@ -35,10 +35,10 @@ class EventPublisher:
 
     def publish_all(self, events: tuple[Event, ...], ledger: Ledger) -> None:
         for event in events:
-            kept = ledger.get(event.workload)
-            if kept is None:
+            entry = ledger.get(event.workload)
+            if entry is None:
                 continue
-            meta = kept.workload.metadata
+            meta = entry.workload.metadata
             about = ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)
             self.publish(about, event.type.value, event.reason, event.message)
 

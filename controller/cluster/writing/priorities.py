@@ -47,8 +47,8 @@ class Priorities:
         if not changes_value(old, new):
             return
         for key in self._ledger:
-            kept = self._ledger.get(key)
-            if kept is not None and names_class(kept.workload, new.metadata.name):
+            entry = self._ledger.get(key)
+            if entry is not None and names_class(entry.workload, new.metadata.name):
                 self._wanted[key] = new.value
 
     def write(self, now_s: float) -> None:
@@ -56,20 +56,20 @@ class Priorities:
         if now_s < self._not_before_s:
             return
         for key, value in list(self._wanted.items()):
-            kept = self._ledger.get(key)
-            if kept is None or kept.workload.spec.priority == value:
+            entry = self._ledger.get(key)
+            if entry is None or entry.workload.spec.priority == value:
                 del self._wanted[key]
             elif self._backlog() > _BACKLOG:
                 return
-            elif not kept.writing:
-                spec = msgspec.structs.replace(kept.workload.spec, priority=value)
-                after = msgspec.structs.replace(kept.workload, spec=spec)
+            elif not entry.writing:
+                spec = msgspec.structs.replace(entry.workload.spec, priority=value)
+                after = msgspec.structs.replace(entry.workload, spec=spec)
 
                 def then(result: Result, _why: str) -> None:
                     if result is Result.REFUSED:
                         self._not_before_s = now_s + _AGAIN_S
 
-                self._writes.spec(kept, after, {"spec": {"priority": value}}, then, Failpoint.PRIORITY)
+                self._writes.spec(entry, after, {"spec": {"priority": value}}, then, Failpoint.PRIORITY)
 
 
 def changes_value(old: WorkloadPriorityClass | None, new: WorkloadPriorityClass) -> bool:

@@ -38,12 +38,12 @@ class WorkloadRetention:
     def delete(self, now_s: float) -> None:
         while self._due and self._due[0][0] <= now_s:
             _, key, uid = heapq.heappop(self._due)
-            kept = self._ledger.get(key)
-            if kept is None or kept.uid != uid or kept.workload.metadata.deletion_timestamp is not None:
+            entry = self._ledger.get(key)
+            if entry is None or entry.uid != uid or entry.workload.metadata.deletion_timestamp is not None:
                 continue
-            due_s = deletion_s(kept.workload, self._rules)
+            due_s = deletion_s(entry.workload, self._rules)
             if due_s is not None and due_s <= now_s:
-                meta = {"namespace": kept.workload.metadata.namespace, "name": kept.workload.metadata.name}
+                meta = {"namespace": entry.workload.metadata.namespace, "name": entry.workload.metadata.name}
                 self._put(
                     stamped_write(Verb.DELETE, WORKLOADS, meta, uid, Failpoint.WORKLOAD_EXPIRED, slot="retention")
                 )

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from controller.cluster.watching.kinds import WORKLOADS, has_more, reader
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.mergepatch import Json, may_replace, status_body, status_of, status_patch
 from controller.cluster.writing.stampedwrites import Stamped, Version, stamped_write, why_not
 from controller.objects.workload import Workload
@@ -101,27 +101,27 @@ class WorkloadWrites:
         self._tasks: set[asyncio.Task[None]] = set()
         self._may_update = True
 
-    def status(self, kept: Kept, after: Workload, then: Then, failpoint: Failpoint) -> None:
+    def status(self, entry: LedgerEntry, after: Workload, then: Then, failpoint: Failpoint) -> None:
         """Writes ``after.status`` in place of what the ledger holds. No write of the workload may be under way.
 
         A status that is known as a whole is put: that costs the API server a sixth less than a patch, for which it
         makes a text of the whole object.
         """
-        before = kept.workload
-        if self._may_update and kept.whole and may_replace(before):
-            self._begin(kept, after, Verb.UPDATE, status_body(before, after), "status", then, failpoint)
+        before = entry.workload
+        if self._may_update and entry.whole and may_replace(before):
+            self._begin(entry, after, Verb.UPDATE, status_body(before, after), "status", then, failpoint)
         else:
-            self._begin(kept, after, Verb.MERGE_PATCH, status_patch(before, after), "status", then, failpoint)
+            self._begin(entry, after, Verb.MERGE_PATCH, status_patch(before, after), "status", then, failpoint)
 
-    def spec(self, kept: Kept, after: Workload, changes: Json, then: Then, failpoint: Failpoint) -> None:
+    def spec(self, entry: LedgerEntry, after: Workload, changes: Json, then: Then, failpoint: Failpoint) -> None:
         """Writes a merge patch of everything but the status."""
-        meta = kept.workload.metadata
+        meta = entry.workload.metadata
         patch = {**changes, "metadata": {**changes.get("metadata", {}), **_identity(meta.uid, meta.resource_version)}}
-        self._begin(kept, after, Verb.MERGE_PATCH, patch, None, then, failpoint)
+        self._begin(entry, after, Verb.MERGE_PATCH, patch, None, then, failpoint)
 
     def _begin(
         self,
-        kept: Kept,
+        entry: LedgerEntry,
         after: Workload,
         verb: Verb,
         body: Json,
@@ -129,12 +129,12 @@ class WorkloadWrites:
         then: Then,
         failpoint: Failpoint,
     ) -> None:
-        assert not kept.writing, "one write at a time"
+        assert not entry.writing, "one write at a time"
         if not body:
             then(Result.UNCHANGED, "")
             return
-        kept.writing = True
-        before = kept.workload
+        entry.writing = True
+        before = entry.workload
         meta = before.metadata
         future: asyncio.Future[Outcome[Any]] = self._writer.put(
             Write(
@@ -157,42 +157,42 @@ class WorkloadWrites:
             outcome = future.result()
             if verb is Verb.UPDATE and _not_allowed(outcome):
                 log.warning("workloads/status is patched: without the right to update it the API server has more to do")
-                self._may_update = kept.writing = False
+                self._may_update = entry.writing = False
                 patch = status_patch(before, after)
-                self._begin(kept, after, Verb.MERGE_PATCH, patch, subresource, then, failpoint)
+                self._begin(entry, after, Verb.MERGE_PATCH, patch, subresource, then, failpoint)
             else:
-                self._done(kept, after, outcome, ended)
+                self._done(entry, after, outcome, ended)
 
         future.add_done_callback(done)
 
-    def _done(self, kept: Kept, after: Workload, outcome: Outcome[Any], then: Then) -> None:
+    def _done(self, entry: LedgerEntry, after: Workload, outcome: Outcome[Any], then: Then) -> None:
         key = WorkloadKey(after.key)
         match outcome:
             case Written(object=answer):
-                kept.writing = False
+                entry.writing = False
                 version, whole = _stored(answer, after)
-                before = kept.workload
+                before = entry.workload
                 if self._ledger.wrote(key, after, version, whole=whole) is not None:
-                    self._changed(before, kept.workload)
+                    self._changed(before, entry.workload)
                 then(Result.WRITTEN, "")
             case Conflicted(error=error):
-                task = asyncio.get_running_loop().create_task(self._read(kept, key, str(error), then))
+                task = asyncio.get_running_loop().create_task(self._read(entry, key, str(error), then))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             case Missing(error=error):
-                kept.writing = False
-                self._gone(key, kept.uid)
+                entry.writing = False
+                self._gone(key, entry.uid)
                 then(Result.GONE, str(error))
             case Abandoned(why=why):
-                kept.writing = False
+                entry.writing = False
                 then(Result.ABANDONED, why)
             case _:
-                kept.writing = False
+                entry.writing = False
                 why = why_not(outcome)
                 log.warning("workload %s: not written: %s", key, why)
                 then(Result.REFUSED, why)
 
-    async def _read(self, kept: Kept, key: WorkloadKey, why: str, then: Then) -> None:
+    async def _read(self, entry: LedgerEntry, key: WorkloadKey, why: str, then: Then) -> None:
         """Reads the workload after a conflict, for as long as it takes. Until then the outcome is not known."""
         namespace, _, name = key.partition("/")
         stored: Workload | None = None
@@ -206,12 +206,12 @@ class WorkloadWrites:
             except (KubeError, ValueError) as error:
                 log.warning("workload %s cannot be read after a conflict, trying on: %s", key, error)
                 await asyncio.sleep(_AGAIN_S)
-        kept.writing = False
-        if stored is None or stored.metadata.uid != kept.uid:
-            self._gone(key, kept.uid)
+        entry.writing = False
+        if stored is None or stored.metadata.uid != entry.uid:
+            self._gone(key, entry.uid)
             then(Result.GONE, why)
             return
-        before = kept.workload
+        before = entry.workload
         if self._ledger.observe(stored) is not None:
             self._changed(before, stored)
         then(Result.LOST, why)

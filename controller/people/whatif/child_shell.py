@@ -42,16 +42,16 @@ class Given(NamedTuple):
 
 def answers(sent: BinaryIO) -> Iterator[Json]:
     """Yields the namespace of the question before the objects are read, then the outcome."""
-    given: Given = pickle.load(sent)  # noqa: S301 - from our parent
-    asked, namespace = given.asked, given.asked.namespace
+    work: Given = pickle.load(sent)  # noqa: S301 - from our parent
+    asked, namespace = work.asked, work.asked.namespace
     try:
-        if given.composer is not None:
-            namespace = given.composer.namespace(asked.manifest, namespace)
+        if work.composer is not None:
+            namespace = work.composer.namespace(asked.manifest, namespace)
     except WrongChangeError as wrong:
         yield {WRONG: str(wrong)}
         return
     yield {NAMESPACE: namespace}
-    yield _outcome(given, namespace, list(_read(sent)), list(_read(sent)))
+    yield _outcome(work, namespace, list(_read(sent)), list(_read(sent)))
 
 
 def _outcome(given: Given, namespace: str, objects: list[KubernetesObject], workloads: list[Workload]) -> Json:

@@ -197,21 +197,21 @@ class GpuFailureController:
                 self._foretelling.begin(action.victim.workload, gone, GPU_FAILED)
 
     def _requeue(self, action: GpuFailureAction, key: WorkloadKey, gone: str) -> None:
-        kept = self._ledger.get(key)
-        if kept is None or not runs(kept):
+        entry = self._ledger.get(key)
+        if entry is None or not runs(entry):
             return
-        if kept.writing:
+        if entry.writing:
             self._failed(action, "")
             return
         then = partial(self._requeued, action, key, gone)
-        requeue(self._writes, kept, gone, then, Failpoint.GPU_FAILURE_REQUEUED, now_s=self._clock.wall())
+        requeue(self._writes, entry, gone, then, Failpoint.GPU_FAILURE_REQUEUED, now_s=self._clock.wall())
 
     def _requeued(self, action: GpuFailureAction, key: WorkloadKey, gone: str, result: Result, why: str) -> None:
         if result is Result.WRITTEN:
             self._say(action, f"{gone}; workload {key} is requeued")
-            kept = self._ledger.get(key)
-            if kept is not None:
-                self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", gone)
+            entry = self._ledger.get(key)
+            if entry is not None:
+                self._tell(about_workload(entry), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", gone)
                 self._foretelling.begin(key, gone, GPU_FAILED)
         elif result in (Result.LOST, Result.REFUSED):
             self._failed(action, why)

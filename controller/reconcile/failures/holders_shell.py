@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from controller.cluster.config.settings import OnGpuFailure
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.workloadwrites import Then, WorkloadWrites
 from controller.jobs.framework.podview import workload_of
 from controller.messages import repairs as words
@@ -70,11 +70,11 @@ class Foretelling:
 
     async def _foretell(self, key: WorkloadKey, cause: str, reason: str) -> None:
         until_s = self._clock.monotonic() + FORETOLD_S
-        while (kept := self._ledger.get(key)) is not None and runs(kept):
+        while (entry := self._ledger.get(key)) is not None and runs(entry):
             if self._clock.monotonic() >= until_s:
                 return
             await sleep(self._clock, _LOOK_S)
-        if kept is None:
+        if entry is None:
             return
         try:
             when = await self._starts_again(key, until_s - self._clock.monotonic())
@@ -82,7 +82,7 @@ class Foretelling:
             log.exception("workload %s: nobody knows when it starts again", key)
             return
         if when:
-            self._tell(about_workload(kept), "Normal", reason, words.drain_starts_again(cause, str(key), when))
+            self._tell(about_workload(entry), "Normal", reason, words.drain_starts_again(cause, str(key), when))
 
 
 def victim(pod: Pod, usual: OnGpuFailure, ledger: Ledger) -> tuple[Victim | None, str]:
@@ -99,22 +99,24 @@ def victim(pod: Pod, usual: OnGpuFailure, ledger: Ledger) -> tuple[Victim | None
             policies = ", ".join(OnGpuFailure)
             invalid = f"{ON_GPU_FAILURE}: found {annotation[:63]!r}, expected {policies}; policy {policy} applies"
     workload = workload_of(pod)
-    kept = ledger.current(workload) if workload is not None else None
-    known = WorkloadKey(kept.workload.key) if kept is not None else None
+    entry = ledger.current(workload) if workload is not None else None
+    known = WorkloadKey(entry.workload.key) if entry is not None else None
     return Victim(uid=pod.metadata.uid, policy=policy, workload=known), invalid
 
 
-def runs(kept: Kept) -> bool:
+def runs(entry: LedgerEntry) -> bool:
     """Whether the workload is admitted, and neither evicted nor over."""
-    conditions = kept.workload.status.conditions
+    conditions = entry.workload.status.conditions
     over = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
     return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, type_) for type_ in over)
 
 
-def requeue(writes: WorkloadWrites, kept: Kept, note: str, then: Then, failpoint: Failpoint, *, now_s: float) -> None:
+def requeue(
+    writes: WorkloadWrites, entry: LedgerEntry, note: str, then: Then, failpoint: Failpoint, *, now_s: float
+) -> None:
     """Evicts the workload, so that its whole gang goes back to its queue. No write of it may be under way."""
-    after = evicted(kept.workload, reasons.NODE_FAILURES, note, now_s=now_s)
-    writes.status(kept, after, then, failpoint)
+    after = evicted(entry.workload, reasons.NODE_FAILURES, note, now_s=now_s)
+    writes.status(entry, after, then, failpoint)
 
 
 TOO_MANY: Final = 429
@@ -146,6 +148,6 @@ def about_pod(pod: str, uid: str) -> ObjectReference:
     return ObjectReference("v1", "Pod", name, uid, namespace)
 
 
-def about_workload(kept: Kept) -> ObjectReference:
-    meta = kept.workload.metadata
+def about_workload(entry: LedgerEntry) -> ObjectReference:
+    meta = entry.workload.metadata
     return ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)

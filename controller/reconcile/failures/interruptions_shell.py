@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import NODES, PODS
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites, outcome_of
 from controller.jobs.framework.podview import workload_of
@@ -79,7 +79,7 @@ class InterruptionController:
         listed = await self._client.list_all(
             PODS, dict[str, Any], Selection(field_selector=f"spec.nodeName={key.name}")
         )
-        concerned: dict[WorkloadKey, Kept] = {}
+        concerned: dict[WorkloadKey, LedgerEntry] = {}
         serves = False
         for raw in listed.items:
             try:
@@ -88,25 +88,25 @@ class InterruptionController:
                 log.warning("a pod of node %s cannot be read: %s", key.name, error)
                 continue
             named = workload_of(pod) if pod.status.phase not in ENDED_PHASES else None
-            kept = self._ledger.current(named) if named is not None else None
-            serves |= kept is not None
-            if kept is not None and runs(kept):
-                concerned[WorkloadKey(kept.workload.key)] = kept
+            entry = self._ledger.current(named) if named is not None else None
+            serves |= entry is not None
+            if entry is not None and runs(entry):
+                concerned[WorkloadKey(entry.workload.key)] = entry
         if serves:
             self._served(key.name)
-        waits = [await self._evict(kept, key.name, sign) for kept in concerned.values()]
+        waits = [await self._evict(entry, key.name, sign) for entry in concerned.values()]
         if any(waits):
             raise NotYetError("workloads of it are being written")
 
-    async def _evict(self, kept: Kept, node: str, sign: str) -> bool:
+    async def _evict(self, entry: LedgerEntry, node: str, sign: str) -> bool:
         """Returns whether another write of the workload has to come first."""
-        if kept.writing:
+        if entry.writing:
             return True
         note = words.node_leaves(node, sign)
-        after = evicted(kept.workload, reasons.NODE_INTERRUPTED, note, now_s=self._clock.wall())
-        result, why = await outcome_of(lambda then: self._writes.status(kept, after, then, Failpoint.NODE_INTERRUPTED))
+        after = evicted(entry.workload, reasons.NODE_INTERRUPTED, note, now_s=self._clock.wall())
+        result, why = await outcome_of(lambda then: self._writes.status(entry, after, then, Failpoint.NODE_INTERRUPTED))
         if result is Result.WRITTEN:
-            self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_INTERRUPTED}", note)
+            self._tell(about_workload(entry), "Normal", f"EvictedDueTo{reasons.NODE_INTERRUPTED}", note)
         elif result not in (Result.UNCHANGED, Result.GONE):
             raise ActionFailedError(why)
         return False

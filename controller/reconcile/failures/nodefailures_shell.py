@@ -113,8 +113,8 @@ class NodeFailureController:
 
     def workload(self, workload: Workload, _gone: bool) -> None:
         named = first_slice(workload)
-        kept = self._ledger.current(named)
-        self.failures.set_workload(named, None if kept is None else self._placed(kept.workload))
+        entry = self._ledger.current(named)
+        self.failures.set_workload(named, None if entry is None else self._placed(entry.workload))
         if self.failures.has_work:
             self._turns.wake()
 
@@ -132,19 +132,19 @@ class NodeFailureController:
         return min((time for time in times if time is not None), default=None)
 
     def _write(self, verdict: Verdict, now_s: float) -> None:
-        kept = self._ledger.current(verdict.workload)
-        if kept is None:
+        entry = self._ledger.current(verdict.workload)
+        if entry is None:
             return
-        key = WorkloadKey(kept.workload.key)
+        key = WorkloadKey(entry.workload.key)
         if (
-            kept.writing
+            entry.writing
             or key in self._engine.state.unwritten.admissions
             or key in self._engine.state.unwritten.evictions
         ):
             self._let_go(key)
             self._later[verdict.workload] = now_s + _TOGETHER_S
             return
-        before, hosts = kept.workload, verdict.unhealthy[:_MOST_NAMED]
+        before, hosts = entry.workload, verdict.unhealthy[:_MOST_NAMED]
         stuck = {pod: self.failures.uid(pod) for pod in verdict.stuck}
         named = tuple(UnhealthyNode(name=host) for host in hosts)
         if named == before.status.unhealthy_nodes and not verdict.evict:
@@ -168,7 +168,7 @@ class NodeFailureController:
                 self._later[verdict.workload] = self._clock.wall() + _AGAIN_S
                 self._turns.wake()
 
-        self._writes.status(kept, after, then, Failpoint.NODE_FAILURE)
+        self._writes.status(entry, after, then, Failpoint.NODE_FAILURE)
 
     def _fail(self, pods: dict[str, str], hosts: tuple[str, ...]) -> None:
         """``pods``: uids by ``namespace/name``. Another pod of the name, which may be well, is not failed."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites, outcome_of
 from controller.messages import restarts as words
 from controller.objects.meta import find_condition, is_true, with_condition
@@ -83,21 +83,21 @@ class RestartPromises:
         if key not in self._due:
             return
         del self._due[key]
-        kept = self._ledger.get(key)
-        if kept is None or not is_untold(kept.workload):
+        entry = self._ledger.get(key)
+        if entry is None or not is_untold(entry.workload):
             return
-        if again_s is None or kept.writing:
+        if again_s is None or entry.writing:
             self._due[key] = None
             return
-        await self._write(kept, again_s)
+        await self._write(entry, again_s)
 
-    async def _write(self, kept: Kept, said: str) -> None:
-        after, note = _with_promise(kept.workload, said)
-        result, _ = await outcome_of(lambda then: self._writes.status(kept, after, then, Failpoint.RESTART_FORETOLD))
+    async def _write(self, entry: LedgerEntry, said: str) -> None:
+        after, note = _with_promise(entry.workload, said)
+        result, _ = await outcome_of(lambda then: self._writes.status(entry, after, then, Failpoint.RESTART_FORETOLD))
         if result is Result.WRITTEN:
-            self._tell(about_workload(kept), "Normal", reasons.PREEMPTED, note)
-        elif result in (Result.LOST, Result.REFUSED) and is_untold(kept.workload):
-            self._due[WorkloadKey(kept.workload.key)] = None
+            self._tell(about_workload(entry), "Normal", reasons.PREEMPTED, note)
+        elif result in (Result.LOST, Result.REFUSED) and is_untold(entry.workload):
+            self._due[WorkloadKey(entry.workload.key)] = None
 
 
 def is_untold(workload: Workload) -> bool:

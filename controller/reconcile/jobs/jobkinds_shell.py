@@ -104,7 +104,7 @@ class JobKindController:
         about = (api_version(kind), kind.kind)
         return sum(
             workload.status.admission is not None and not is_true(workload.status.conditions, "Finished")
-            for workload in (kept.workload for kept in self._ledger.values())
+            for workload in (entry.workload for entry in self._ledger.values())
             if any((owner.api_version, owner.kind) == about for owner in workload.metadata.owner_references)
         )
 

@@ -252,9 +252,9 @@ class JobController(Reconciler[JobKey]):
 
     def _group_changed(self, key: WorkloadKey) -> None:
         """Enqueues the job by whose Workload a PodGroup was made."""
-        kept = self._ledger.get(key)
-        if kept is not None:
-            self.workload(kept.workload, gone=False)
+        entry = self._ledger.get(key)
+        if entry is not None:
+            self.workload(entry.workload, gone=False)
 
     def _their_group_changed(self, uid: str) -> None:
         """Enqueues the job with this uid, whose pods are in a PodGroup of others."""

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from controller.cluster.watching.kinds import WORKLOADS
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.watching.workqueue import ActionFailedError
 from controller.cluster.writing.stampedwrites import failure, is_taken, stamped_write, written
 from controller.cluster.writing.workloadwrites import Result, Then, WorkloadWrites, outcome_of
@@ -56,8 +56,8 @@ class WorkloadActions:
     """``carry_out`` and ``remove_finalizer`` raise ActionFailedError and KubeError.
 
     A Workload has one write under way at a time, also of those by the engine's decisions: an action waits until the
-    ledger's ``Kept.writing`` is False and the engine assumes nothing of it. ``created`` gets the kind of job of each
-    new Workload, and the age of the job.
+    ledger's ``LedgerEntry.writing`` is False and the engine assumes nothing of it. ``created`` gets the kind of job of
+    each new Workload, and the age of the job.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class WorkloadActions:
                 await self.remove_finalizer(WorkloadKey(f"{namespace}/{name}"), uid)
             case _:
                 key = WorkloadKey(f"{namespace}/{action.name}")
-                kept = await self._free(key, action.uid)
-                after = self._after(kept.workload, action)
+                entry = await self._free(key, action.uid)
+                after = self._after(entry.workload, action)
                 failpoint = _FAILPOINTS[type(action)]
-                await self._written(lambda then: self._writes.status(kept, after, then, failpoint))
+                await self._written(lambda then: self._writes.status(entry, after, then, failpoint))
 
     def _after(
         self,
@@ -156,13 +156,13 @@ class WorkloadActions:
         return status.unreserved(after, PendingReason.PENDING_EVALUATION, message, now_s=now_s, gates=gates)
 
     async def remove_finalizer(self, key: WorkloadKey, uid: str) -> None:
-        kept = await self._free(key, uid)
-        left = [finalizer for finalizer in kept.workload.metadata.finalizers if finalizer != names.RESOURCE_IN_USE]
-        metadata = msgspec.structs.replace(kept.workload.metadata, finalizers=tuple(left))
-        after = msgspec.structs.replace(kept.workload, metadata=metadata)
+        entry = await self._free(key, uid)
+        left = [finalizer for finalizer in entry.workload.metadata.finalizers if finalizer != names.RESOURCE_IN_USE]
+        metadata = msgspec.structs.replace(entry.workload.metadata, finalizers=tuple(left))
+        after = msgspec.structs.replace(entry.workload, metadata=metadata)
         await self._written(
             lambda then: self._writes.spec(
-                kept, after, {"metadata": {"finalizers": left or None}}, then, Failpoint.WORKLOAD_FINALIZER
+                entry, after, {"metadata": {"finalizers": left or None}}, then, Failpoint.WORKLOAD_FINALIZER
             )
         )
 
@@ -177,8 +177,8 @@ class WorkloadActions:
         reconciled anew.
         """
         key = WorkloadKey(f"{namespace}/{name}")
-        kept = await self._free(key, patch["metadata"]["uid"])
-        if kept.workload.metadata.resource_version != patch["metadata"]["resourceVersion"]:
+        entry = await self._free(key, patch["metadata"]["uid"])
+        if entry.workload.metadata.resource_version != patch["metadata"]["resourceVersion"]:
             raise ActionFailedError(f"workload {key} has changed meanwhile")
         # The answer is not the whole spec: the watch brings it.
         meta = {"namespace": namespace, "name": name}
@@ -190,14 +190,14 @@ class WorkloadActions:
         write = stamped_write(Verb.DELETE, WORKLOADS, meta, uid, Failpoint.WORKLOAD_REMOVED)
         await written(self._writer.put, write, Missing, Conflicted)
 
-    async def _free(self, key: WorkloadKey, uid: str) -> Kept:
+    async def _free(self, key: WorkloadKey, uid: str) -> LedgerEntry:
         """The workload, once no write of it is under way."""
         while True:
-            kept = self._ledger.get(key)
-            if kept is None or kept.uid != uid:
+            entry = self._ledger.get(key)
+            if entry is None or entry.uid != uid:
                 raise ActionFailedError(f"workload {key} is gone")
-            if not kept.writing and key not in self._engine.state.unwritten.admissions:
-                return kept
+            if not entry.writing and key not in self._engine.state.unwritten.admissions:
+                return entry
             await asyncio.sleep(_WAIT_S)
 
     async def _written(self, begin: Callable[[Then], None]) -> None:

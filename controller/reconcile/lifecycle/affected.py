@@ -19,22 +19,22 @@ def affected_by(given: KubernetesObject, ledger: Ledger, uncounted: Collection[W
     match given:
         case _ if isinstance(given, (ClusterQueue, *FOREIGN_QUEUES.values())):
             name = given.metadata.name
-            for kept in ledger.values():
-                admission = kept.workload.status.admission
-                if (admission is not None and admission.cluster_queue == name) or _on_hold(kept.workload):
-                    yield WorkloadKey(kept.workload.key)
+            for entry in ledger.values():
+                admission = entry.workload.status.admission
+                if (admission is not None and admission.cluster_queue == name) or _on_hold(entry.workload):
+                    yield WorkloadKey(entry.workload.key)
         case LocalQueue():
             where = (given.metadata.namespace, given.metadata.name)
-            for kept in ledger.values():
-                if (kept.workload.metadata.namespace, kept.workload.spec.queue_name) == where:
-                    yield WorkloadKey(kept.workload.key)
+            for entry in ledger.values():
+                if (entry.workload.metadata.namespace, entry.workload.spec.queue_name) == where:
+                    yield WorkloadKey(entry.workload.key)
         case _ if isinstance(given, CLAIM_TYPES):
             if not isinstance(given, ResourceClaim) or not is_of_one_pod(given):
                 yield from sorted(uncounted)
         case ResourceFlavor() | AdmissionCheck() | Topology():
-            for kept in ledger.values():
-                if _waits_for_checks(kept.workload):
-                    yield WorkloadKey(kept.workload.key)
+            for entry in ledger.values():
+                if _waits_for_checks(entry.workload):
+                    yield WorkloadKey(entry.workload.key)
 
 
 def asks(given: KubernetesObject) -> tuple[object, bool, bool]:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from controller.cluster.config.settings import ControllerConfig
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.reconcile.lifecycle import lifecycle
 from controller.reconcile.lifecycle.duetimes import DueTimes
@@ -49,18 +49,18 @@ class LifecycleController:
 
     def reconcile(self, key: WorkloadKey, now_s: float) -> None:
         """Takes the workload's next step, or notes when there may be one."""
-        kept = self._ledger.get(key)
-        if kept is None:
+        entry = self._ledger.get(key)
+        if entry is None:
             self._due.set(key, None)
             return
-        if kept.writing or key in self._engine.state.unwritten.admissions:
+        if entry.writing or key in self._engine.state.unwritten.admissions:
             return
-        queues = lifecycle.queue_policies(self._engine, kept.workload)
-        step = lifecycle.step(kept.workload, queues, self._config, now_s)
+        queues = lifecycle.queue_policies(self._engine, entry.workload)
+        step = lifecycle.step(entry.workload, queues, self._config, now_s)
         if step is None:
-            self._due.set(key, lifecycle.due_s(kept.workload, self._config, queues))
+            self._due.set(key, lifecycle.due_s(entry.workload, self._config, queues))
         else:
-            self._take(kept, step, now_s)
+            self._take(entry, step, now_s)
 
     def reconcile_due(self, now_s: float) -> None:
         for key in self._due.due(now_s):
@@ -72,8 +72,8 @@ class LifecycleController:
     def forget(self, key: WorkloadKey) -> None:
         self._due.set(key, None)
 
-    def _take(self, kept: Kept, step: Step, now_s: float) -> None:
-        before, key = kept.workload, WorkloadKey(kept.workload.key)
+    def _take(self, entry: LedgerEntry, step: Step, now_s: float) -> None:
+        before, key = entry.workload, WorkloadKey(entry.workload.key)
 
         def then(result: Result, _: str) -> None:
             if result is Result.WRITTEN:
@@ -83,6 +83,6 @@ class LifecycleController:
 
         if step.deactivate:
             after = msgspec.structs.replace(before, spec=msgspec.structs.replace(before.spec, active=False))
-            self._writes.spec(kept, after, {"spec": {"active": False}}, then, Failpoint.DEACTIVATED)
+            self._writes.spec(entry, after, {"spec": {"active": False}}, then, Failpoint.DEACTIVATED)
         else:
-            self._writes.status(kept, step.after, then, Failpoint.LIFECYCLE)
+            self._writes.status(entry, step.after, then, Failpoint.LIFECYCLE)

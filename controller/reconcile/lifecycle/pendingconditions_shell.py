@@ -93,12 +93,12 @@ class PendingConditions:
             self._write(self._due.popleft(), now_s)
 
     def _write(self, key: WorkloadKey, now_s: float) -> None:
-        kept = self._ledger.get(key)
-        cause = self._cause(key, kept.workload, now_s) if kept is not None else None
-        if kept is None or cause is None:
+        entry = self._ledger.get(key)
+        cause = self._cause(key, entry.workload, now_s) if entry is not None else None
+        if entry is None or cause is None:
             self._schedule.forget(key)
             return
-        if kept.writing:
+        if entry.writing:
             self._schedule.failed(key, now_s)
             return
         reason = self._code(cause.reason)
@@ -112,7 +112,7 @@ class PendingConditions:
                 self._allowance.take()
                 self._publish((Event(key, EventType.WARNING, reason, cause.message),))
 
-        self._writes.status(kept, cause.put(kept.workload), then, Failpoint.PENDING)
+        self._writes.status(entry, cause.put(entry.workload), then, Failpoint.PENDING)
 
     def _cause(self, key: WorkloadKey, workload: Workload, now_s: float) -> "_Cause | None":
         """Why the workload waits: by itself, by its queues, by the last decision on it, or by a dry run. None for a

@@ -50,12 +50,12 @@ class GateRemovals:
 
     def _removed(self, pod: Pod, gate: str) -> None:
         key = workload_of(pod)
-        kept = self._ledger.current(key) if key is not None else None
-        if kept is None or kept.workload.status.admission is None:
+        entry = self._ledger.current(key) if key is not None else None
+        if entry is None or entry.workload.status.admission is None:
             return
-        admitted = find_condition(kept.workload.status.conditions, reasons.ADMITTED)
+        admitted = find_condition(entry.workload.status.conditions, reasons.ADMITTED)
         if admitted is not None and admitted.status == "True":
-            queue = kept.workload.status.admission.cluster_queue
+            queue = entry.workload.status.admission.cluster_queue
             waited_s = max(0.0, self._clock.wall() - epoch_s(admitted.last_transition_time))
             self._count(queue, gate, _in_group(pod), waited_s)
 

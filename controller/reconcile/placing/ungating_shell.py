@@ -216,14 +216,14 @@ class TopologyUngater:
         self._send()
 
     def _decide(self, key: WorkloadKey, now_s: float) -> None:
-        kept, pods, above = self._ledger.current(key), self._pods.get(key, {}), self._above.get(key, {})
-        if kept is None or not (pods or above) or not _runs(kept.workload):
+        entry, pods, above = self._ledger.current(key), self._pods.get(key, {}), self._above.get(key, {})
+        if entry is None or not (pods or above) or not _runs(entry.workload):
             self._short.pop(key, None)
             return
         if not above and not any(self._is_open(pod, now_s) for pod in pods.values()):
             self._short.pop(key, None)
             return  # most changes are our own writes, come back by the watch
-        workload = kept.workload
+        workload = entry.workload
         unhealthy = frozenset(node.name for node in workload.status.unhealthy_nodes)
         grows = bool(above) or any(ABOVE_MINIMUM_OF in pod.metadata.annotations for pod in pods.values())
         try:
@@ -285,8 +285,8 @@ class TopologyUngater:
     def _holds_quota(self, pod: Pod) -> bool:
         """Whether a pod above the minimum holds quota by itself: it starts as soon as that is seen."""
         key = workload_of(pod)
-        kept = None if key is None else self._ledger.get(key)
-        return kept is not None and kept.workload.status.admission is not None
+        entry = None if key is None else self._ledger.get(key)
+        return entry is not None and entry.workload.status.admission is not None
 
     def _carries(self, pod: Pod) -> tuple[str, str]:
         """The pod's host and planned devices; empty while it has no place."""
@@ -340,10 +340,10 @@ class TopologyUngater:
 
     def _write(self, key: WorkloadKey, name: str, assigned: _Assigned) -> Write[Stamped]:
         pod = self._pods.get(key, {}).get(name) or self._above[key][name]
-        kept = self._ledger.current(key)
+        entry = self._ledger.current(key)
         if assigned.moves == "above":
             minimum = key.partition("/")[2]
-            body = podpatches.marked_above(pod, minimum, "" if kept is None else kept.workload.spec.queue_name)
+            body = podpatches.marked_above(pod, minimum, "" if entry is None else entry.workload.spec.queue_name)
         elif assigned.moves == "back":
             body = podpatches.taken_back(pod)
         else:
@@ -361,15 +361,15 @@ class TopologyUngater:
             self._send()
 
     def _done(self, key: WorkloadKey, uid: str, outcome: Outcome[Any]) -> None:
-        assigned, kept = self._assigned.get(uid), self._ledger.current(key)
+        assigned, entry = self._assigned.get(uid), self._ledger.current(key)
         if assigned is None or isinstance(outcome, Written):
             return
         assigned.again_s = self._clock.monotonic() + min(_PAUSE_S * 2 ** min(assigned.tries, 10), _LONGEST_S)
         assigned.tries += 1
         heapq.heappush(self._again, (assigned.again_s, key))
-        if assigned.tries > 1 and kept is not None:
+        if assigned.tries > 1 and entry is not None:
             error = getattr(outcome, "error", "")
-            self._warn(kept.workload, "PodNotPlaced", f"A pod cannot be ungated: {error}")
+            self._warn(entry.workload, "PodNotPlaced", f"A pod cannot be ungated: {error}")
         self._event.set()
 
     def _warn(self, workload: Workload, reason: str, note: str) -> None:

@@ -397,8 +397,8 @@ class PodController(Reconciler[GroupKey]):
         def still() -> bool:
             if seen.workload is None:
                 return True
-            kept = self._ledger.get(WorkloadKey(seen.workload.typed.key))
-            return kept is not None and _decided_by(kept.workload) == _decided_by(seen.workload.typed)
+            entry = self._ledger.get(WorkloadKey(seen.workload.typed.key))
+            return entry is not None and _decided_by(entry.workload) == _decided_by(seen.workload.typed)
 
         about = _about(group, seen)
         known = {pod.name: pod.raw for pod in (*seen.pods, *(each.pod for each in seen.sisters))}

@@ -204,8 +204,8 @@ class PlaceholderController:
     async def reconcile(self, key: ObjectKey) -> None:
         """Takes the workload's next steps. Raises ActionFailedError and KubeError."""
         named = WorkloadKey(object_key(*key))
-        kept = self._ledger.get(named)
-        workload = kept.workload if kept is not None else None
+        entry = self._ledger.get(named)
+        workload = entry.workload if entry is not None else None
         missing, now_s = self._missing.get(named), self._clock.monotonic()
         joining = self._joining(workload)
         steps = self.placeholders.decide(named, workload, phase_of(workload), missing, now_s, joining=joining)

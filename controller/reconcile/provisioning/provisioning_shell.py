@@ -18,7 +18,7 @@ import msgspec
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import CHECKS, PROVISIONING_CONFIGS, PROVISIONING_REQUESTS, RawWorkloads
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
 from controller.cluster.writing.stampedwrites import stamped_write, why_not, written
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites, outcome_of
@@ -173,22 +173,22 @@ class ProvisioningController:
     async def reconcile(self, key: ObjectKey) -> None:
         """Takes the workload's next steps. Raises ActionFailedError and KubeError."""
         named = WorkloadKey(object_key(*key))
-        kept = self._ledger.get(named)
-        if kept is not None and self._is_busy(named, kept):
+        entry = self._ledger.get(named)
+        if entry is not None and self._is_busy(named, entry):
             raise NotYetError("it is being written")
-        workload = kept.workload if kept is not None else None
+        workload = entry.workload if entry is not None else None
         steps = self.provisioning.decide(named, workload, self._clock.wall(), self._groups(workload))
         for request in steps.remove:
             await self._remove(request)
-        if kept is None or workload is None:
+        if entry is None or workload is None:
             return
         if steps.give_up:
-            await self._give_up(kept, workload, steps.give_up)
+            await self._give_up(entry, workload, steps.give_up)
         for wanted in steps.create:
-            await self._create(kept, workload, wanted)
+            await self._create(entry, workload, wanted)
         for request in steps.kept:
             await self._hand_over(request)
-        await self._write(named, kept, workload, steps)
+        await self._write(named, entry, workload, steps)
 
     def _groups(self, workload: Workload | None) -> list[tuple[str, ...]]:
         """The flavors of the workload's ClusterQueue, by resource group."""
@@ -197,36 +197,36 @@ class ProvisioningController:
         queue = queues.get(ClusterQueueName(admission.cluster_queue)) if admission is not None else None
         return [tuple(group.flavors) for group in queue.groups] if queue is not None else []
 
-    async def _give_up(self, kept: Kept, workload: Workload, flavors: tuple[str, ...]) -> None:
+    async def _give_up(self, entry: LedgerEntry, workload: Workload, flavors: tuple[str, ...]) -> None:
         """Notes the flavors in the Workload. The states of its checks follow from that."""
         notes = {FLAVORS_GIVEN_UP: ",".join(flavors)}
         metadata = msgspec.structs.replace(workload.metadata, annotations={**workload.metadata.annotations, **notes})
         after = msgspec.structs.replace(workload, metadata=metadata)
         changes: dict[str, Any] = {"metadata": {"annotations": notes}}
         result, why = await outcome_of(
-            lambda then: self._writes.spec(kept, after, changes, then, Failpoint.FLAVORS_GIVEN_UP)
+            lambda then: self._writes.spec(entry, after, changes, then, Failpoint.FLAVORS_GIVEN_UP)
         )
         if result not in (Result.WRITTEN, Result.GONE):
             raise ActionFailedError(why)
 
-    def _is_busy(self, key: WorkloadKey, kept: Kept) -> bool:
+    def _is_busy(self, key: WorkloadKey, entry: LedgerEntry) -> bool:
         unwritten = self._engine.state.unwritten
-        return kept.writing or key in unwritten.admissions or key in unwritten.evictions
+        return entry.writing or key in unwritten.admissions or key in unwritten.evictions
 
-    async def _write(self, key: WorkloadKey, kept: Kept, workload: Workload, steps: Steps) -> None:
+    async def _write(self, key: WorkloadKey, entry: LedgerEntry, workload: Workload, steps: Steps) -> None:
         """Writes the states of the checks, of a workload that is as it was decided on."""
         if steps.after is None:
             return
-        if kept.workload is not workload or self._is_busy(key, kept):
+        if entry.workload is not workload or self._is_busy(key, entry):
             raise NotYetError("it has changed")
-        result, why = await self._written(kept, steps.after)
+        result, why = await self._written(entry, steps.after)
         if result is Result.WRITTEN:
             self._tell(steps.events)
         elif result not in (Result.UNCHANGED, Result.GONE):
             raise ActionFailedError(why)
 
-    async def _written(self, kept: Kept, after: Workload) -> tuple[Result, str]:
-        return await outcome_of(lambda then: self._writes.status(kept, after, then, Failpoint.CHECK_STATE))
+    async def _written(self, entry: LedgerEntry, after: Workload) -> tuple[Result, str]:
+        return await outcome_of(lambda then: self._writes.status(entry, after, then, Failpoint.CHECK_STATE))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class ProvisioningController:
         # A conflict says that another request has the name by now.
         await written(self._put, write, Missing, Conflicted)
 
-    async def _create(self, kept: Kept, workload: Workload, wanted: Wanted) -> None:
+    async def _create(self, entry: LedgerEntry, workload: Workload, wanted: Wanted) -> None:
         """Creates the PodTemplates, then the request that names them."""
         spec = self._raws.of(WorkloadKey(workload.key))
         pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
@@ -246,7 +246,7 @@ class ProvisioningController:
             made = bodies(workload, pod_sets, wanted.config, wanted.name, self._flavor, spot)
         except (InconsistentPodSetsError, FlavorMissingError, JobError) as error:
             raise ActionFailedError(str(error)) from None
-        fail = partial(self._not_created, kept, workload, wanted.check)
+        fail = partial(self._not_created, entry, workload, wanted.check)
         for template in made.templates:
             await self._make_template(template, fail)
         outcome = await self._put(
@@ -267,14 +267,14 @@ class ProvisioningController:
         await fail("ProvisioningRequest", wanted.name, outcome)
 
     async def _not_created(
-        self, kept: Kept, workload: Workload, check: str, kind: str, name: str, outcome: Outcome[Any]
+        self, entry: LedgerEntry, workload: Workload, check: str, kind: str, name: str, outcome: Outcome[Any]
     ) -> NoReturn:
         """Says in the check why nothing was created. Raises ActionFailedError."""
         why = why_not(outcome)
         message, key = words.not_created(kind, name, why), WorkloadKey(workload.key)
         after = with_message(workload, check, message, self._clock.wall())
-        if after is not None and kept.workload is workload and not self._is_busy(key, kept):
-            result, _ = await self._written(kept, after)
+        if after is not None and entry.workload is workload and not self._is_busy(key, entry):
+            result, _ = await self._written(entry, after)
             if result is Result.WRITTEN:
                 self._tell((Event(key, EventType.WARNING, FAILED_CREATE, message),))
         raise ActionFailedError(message)

@@ -214,25 +214,25 @@ class DrainController:
 
     def _requeue(self, action: DrainAction) -> None:
         assert action.workload is not None
-        kept = self._ledger.get(action.workload)
-        if kept is None or not runs(kept):
+        entry = self._ledger.get(action.workload)
+        if entry is None or not runs(entry):
             return  # it is evicted already, and its pods are on their way out
-        if kept.writing:
+        if entry.writing:
             self.draining.failed(action)
             self._turns.again(_TOGETHER_S)
             return
         then = partial(self._requeued, action)
-        requeue(self._writes, kept, action.drain.cause, then, Failpoint.DRAIN_REQUEUED, now_s=self._clock.wall())
+        requeue(self._writes, entry, action.drain.cause, then, Failpoint.DRAIN_REQUEUED, now_s=self._clock.wall())
 
     def _requeued(self, action: DrainAction, result: Result, why: str) -> None:
         if result is Result.WRITTEN:
             self._count(action.kind.value)
             self._say(action, "Warning", words.drain_requeued(action.drain.cause, str(action.workload)))
-            kept = self._ledger.get(action.workload) if action.workload is not None else None
-            if kept is not None:
+            entry = self._ledger.get(action.workload) if action.workload is not None else None
+            if entry is not None:
                 note = action.drain.cause
-                self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", note)
-                self._foretelling.begin(WorkloadKey(kept.workload.key), action.drain.cause, GPU_DRAINED)
+                self._tell(about_workload(entry), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", note)
+                self._foretelling.begin(WorkloadKey(entry.workload.key), action.drain.cause, GPU_DRAINED)
         elif result in (Result.LOST, Result.REFUSED):
             log.warning("workload %s: it was not requeued for a drain, trying on: %s", action.workload, why)
             self.draining.failed(action)

@@ -13,7 +13,7 @@ import msgspec
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import DEPLOYMENTS, QUEUED_PODS, REPLICA_SETS
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.watching.workqueue import WorkQueue
 from controller.jobs.framework import names
 from controller.jobs.framework.actions import UpdateWorkload
@@ -221,7 +221,7 @@ class DeploymentController:
         tried = self._engine.explain(key, self._clock.wall())
         return tried is not None and tried.record.rule in _STUCK
 
-    def _replicas(self, key: DeploymentKey) -> dict[str, tuple[Replica, Kept]]:
+    def _replicas(self, key: DeploymentKey) -> dict[str, tuple[Replica, LedgerEntry]]:
         """The replicas of a Deployment by the names of their Workloads; those without a Workload, or with one that is
         over, are left out.
         """
@@ -236,7 +236,7 @@ class DeploymentController:
                     replicas[replica.name] = (replica, kept)
         return replicas
 
-    def _workload_of(self, entry: CachedObject[QueuedPod]) -> Kept | None:
+    def _workload_of(self, entry: CachedObject[QueuedPod]) -> LedgerEntry | None:
         pod = entry.object.seen()
         name = workload_name(Group(name="", total=1, minimum=1), pod, self._settings.gates)
         kept = self._ledger.get(WorkloadKey(f"{text(pod.raw, 'metadata', 'namespace')}/{name}"))
@@ -271,7 +271,7 @@ def _takeover(namespace: str, giver: str) -> dict[str, str | None]:
     return {names.REPLACEMENT_FOR: f"{namespace}/{giver}" if giver else None}
 
 
-def _patch(kept: Kept, marks: dict[str, str | None]) -> UpdateWorkload:
-    meta = kept.workload.metadata
+def _patch(entry: LedgerEntry, marks: dict[str, str | None]) -> UpdateWorkload:
+    meta = entry.workload.metadata
     body: Json = {"uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": marks}
     return UpdateWorkload(name=meta.name, patch={"metadata": body})

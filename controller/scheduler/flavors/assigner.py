@@ -184,7 +184,7 @@ class _Run:
         attempts: list[FlavorAttempt] = []
         choices: dict[ResourceName, FlavorChoice] = {}
         refused, reason = bool(missing), NoFitReason.NONE
-        kept, held = self._replaced(pod_sets) if self._incoming.replaces is not None else (None, None)
+        kept_flavors, held = self._replaced(pod_sets) if self._incoming.replaces is not None else (None, None)
         pinned = None if self._allowed is None else _merged(self._allowed.get(each.name) for each in pod_sets)
         for group in together.groups:
             start = self._start(together.members[0], group) if self.tried is not None else 0
@@ -193,7 +193,7 @@ class _Run:
                 total,
                 self._usage,
                 start,
-                kept=kept,
+                kept=kept_flavors,
                 held=held,
                 pinned=pinned,
                 hopeless=self._hopeless,

@@ -291,13 +291,13 @@ class Counts:
         if self._eligible[leaf] or self._led_eligible[leaf]:
             free, used = tree.free[leaf], tree.assumed[leaf] if shape.empty else tree.used[leaf]
             led, led_claims = tree.served(leaf, shape.leader, shape.led_claims)
-            each, claims = tree.served(leaf, shape.each, shape.claims)
+            requested, claims = tree.served(leaf, shape.each, shape.claims)
             leader = 1 if self._led_eligible[leaf] and _fitting(led, free, used) else 0
             if leader:
                 free = dict(free)
                 for name, amount in led:
                     free[name] = free.get(name, 0) - amount
-            beside = _fitting(each, free, used) if self._eligible[leaf] else 0
+            beside = _fitting(requested, free, used) if self._eligible[leaf] else 0
             if leader and (shape.led is not None or shape.devices is not None):
                 leader, beside = self._by_devices(leaf, beside)
             if leader and (led_claims is not None or claims is not None):

@@ -104,7 +104,7 @@ class FullNodesReader:
                 on[host] = alone if others_there is None else tuple(sorted((*others_there, workload)))
 
     def _read(self, counts: Counts) -> FullNodes:
-        tree, each, empty = counts.tree, counts.shape.each, counts.shape.empty
+        tree, requested, empty = counts.tree, counts.shape.each, counts.shape.empty
         by_devices = counts.shape.devices is not None and tree.devices is not None
         by_claim = tree.claims is not None and bool(tree.claims.requests.extended)
         held: list[Holders] = []
@@ -112,12 +112,12 @@ class FullNodesReader:
         outside = 0
         on, path, free_of, used_of = self._on, tree.path, tree.free, tree.used
         # Most nodes equal the one before them, so its result is reused.
-        last_own, last_free, last_used, sure = each, _NOTHING, _NOTHING, False
+        last_own, last_free, last_used, sure = requested, _NOTHING, _NOTHING, False
         leaves = list(counts.full_leaves())
         whose = [None] * len(leaves) if empty else [on.get(path[leaf][-1]) for leaf in leaves]
         for leaf, holders in zip(leaves, whose, strict=True):
             if holders is not None:
-                own = tree.served(leaf, each, None)[0] if by_claim else each
+                own = tree.served(leaf, requested, None)[0] if by_claim else requested
                 free = free_of[leaf]
                 if free != last_free or own is not last_own or (by_devices and used_of[leaf] != last_used):
                     last_own, last_free, last_used = own, free, used_of[leaf]

@@ -356,13 +356,13 @@ class Topologies:
             finder = finders.get(flavor)
             if finder is None:
                 return False
-            each = each_of(usage.single_pod)
+            requested = each_of(usage.single_pod)
             for values, pods in usage.domains:
                 leaf = finder.tree.leaf(values)
                 if leaf is None:
                     return False
                 sums = wanted.setdefault((flavor, leaf), {})
-                for name, amount in finder.tree.served(leaf, each, None)[0]:
+                for name, amount in finder.tree.served(leaf, requested, None)[0]:
                     sums[name] = sums.get(name, 0) + amount * pods
         if not all(finders[flavor].tree.has_free(leaf, sums) for (flavor, leaf), sums in wanted.items()):
             return False

@@ -8,7 +8,7 @@ import msgspec
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import CHECKS, PROVISIONING_CONFIGS, PROVISIONING_REQUESTS, RawWorkloads
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.watching.workqueue import ActionFailedError
 from controller.cluster.writing.stampedwrites import Stamped
 from controller.cluster.writing.workloadwrites import Result
@@ -81,8 +81,8 @@ class _Table:
         self.objects[where] = write.body if write.verb is Verb.CREATE else _patched(self.objects[where], write.body)
         return Written(Stamped())
 
-    def status(self, kept: Kept, after: Workload, then: Callable[[Result, str], None], _failpoint: Any) -> None:
-        kept.workload = after
+    def status(self, entry: LedgerEntry, after: Workload, then: Callable[[Result, str], None], _failpoint: Any) -> None:
+        entry.workload = after
         then(Result.WRITTEN, "")
 
 
@@ -158,9 +158,9 @@ class _Scene:
 
     @property
     def after(self) -> Workload:
-        kept = self.ledger.get(WorkloadKey(self.workload.key))
-        assert kept is not None
-        return kept.workload
+        entry = self.ledger.get(WorkloadKey(self.workload.key))
+        assert entry is not None
+        return entry.workload
 
 
 @runner("jobs-provisioning-TestReconcile")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.finalizers import Finalizers
 from controller.cluster.writing.pace import Pace
 from controller.cluster.writing.priorities import Priorities, changes_value
@@ -241,12 +241,17 @@ class _Specs:
         self._refused = refused
 
     def spec(
-        self, kept: Kept, after: Workload, _changes: Json, then: Callable[[Result, str], None], _failpoint: object
+        self,
+        entry: LedgerEntry,
+        after: Workload,
+        _changes: Json,
+        then: Callable[[Result, str], None],
+        _failpoint: object,
     ) -> None:
         if self._refused is not None and self._refused.fullmatch(after.metadata.name):
             then(Result.REFUSED, "the case says so")
             return
-        self._ledger.wrote(WorkloadKey(after.key), after, str(kept.version + 1))
+        self._ledger.wrote(WorkloadKey(after.key), after, str(entry.version + 1))
         then(Result.WRITTEN, "")
 
 
@@ -261,7 +266,7 @@ def class_of_workloads(case: Case) -> Difference | None:
         priorities.changed(decode({**to_json(given), "value": given.value - 1}, WorkloadPriorityClass), given)
     priorities.write(now_s(case))
     priorities.write(now_s(case))
-    found = {kept.workload.metadata.name: kept.workload.spec.priority for kept in ledger.values()}
+    found = {entry.workload.metadata.name: entry.workload.spec.priority for entry in ledger.values()}
     wanted = {raw["metadata"]["name"]: raw["spec"].get("priority") for raw in case.expect.get("wantWorkloads") or ()}
     return first_difference(wanted, {name: found.get(name) for name in wanted}) or first_difference(
         bool(case.expect["wantError"]), bool(priorities.waiting), "to be written again"

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import NODES, PODS
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.jobs.framework.raw import Json
 from controller.objects.core import Node, Pod
@@ -60,11 +60,13 @@ class _Statuses:
         self._refuses = refuses
         self._versions = itertools.count(2)
 
-    def status(self, kept: Kept, after: Workload, then: Callable[[Result, str], None], _failpoint: object) -> None:
+    def status(
+        self, entry: LedgerEntry, after: Workload, then: Callable[[Result, str], None], _failpoint: object
+    ) -> None:
         if self._refuses:
             then(Result.REFUSED, "the case says so")
             return
-        key = next(key for key in self._ledger if self._ledger.get(key) is kept)
+        key = next(key for key in self._ledger if self._ledger.get(key) is entry)
         self._ledger.wrote(key, after, str(next(self._versions)))
         then(Result.WRITTEN, "")
 

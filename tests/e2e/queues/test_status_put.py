@@ -152,11 +152,11 @@ def requeued(before: Workload, why: str = "Again") -> Workload:
 async def decide(client: Client, name: str, *makes: Callable[[Workload], Workload]) -> Verbs:
     """Write a status as the controller does, or several one after the other."""
     async with writing(client) as (writes, ledger, verbs):
-        kept = ledger.observe(typed(await stored(client, name)))
-        assert kept is not None
+        entry = ledger.observe(typed(await stored(client, name)))
+        assert entry is not None
         for make in makes or (decided,):
             ended: list[tuple[Result, str]] = []
-            writes.status(kept, make(kept.workload), lambda *end, ended=ended: ended.append(end), Failpoint.FINISHED)
+            writes.status(entry, make(entry.workload), lambda *end, ended=ended: ended.append(end), Failpoint.FINISHED)
             await eventually(lambda ended=ended: bool(ended), within_s=120)  # type: ignore[misc]
             assert ended == [(Result.WRITTEN, "")]
         return verbs

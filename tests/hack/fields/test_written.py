@@ -135,5 +135,5 @@ def unnamed(record: str) -> list[str]:
 def test_every_field_that_another_module_writes_says_who_writes_it() -> None:
     several = list(fields(product()))
     known = {field.owner.rpartition(".")[2] for field in several}
-    assert known >= {"PendingWorkload", "Kept", "QuotaNode", "QueueState", "Entry"}
+    assert known >= {"PendingWorkload", "LedgerEntry", "QuotaNode", "QueueState", "Entry"}
     assert not [str(field) for field in several if field.unnamed()]

@@ -152,11 +152,11 @@ class Taking:
             return False
         if not all(self._suits(bound, first, choice.label, device) for bound in self._view.each[claim].bounds):
             return False
-        given = Given(claim, choice.label, device, choice.admin, () if choice.admin else parts or ())
-        self._found.append(given)
+        taken = Given(claim, choice.label, device, choice.admin, () if choice.admin else parts or ())
+        self._found.append(taken)
         self._before.append(self._devices)
         if not choice.admin:
-            self._charge(given, 1)
+            self._charge(taken, 1)
             self._devices |= 1 << device
         return True
 

@@ -172,7 +172,7 @@ class ClaimBook:
         ClaimProblemError.
         """
         spec, namespace = pod_set.template.spec, workload.metadata.namespace
-        each: Amounts = {}
+        of_each_pod: Amounts = {}
         once: Amounts = {}
         counted = set[ClaimKey]()
         for claim in spec.resource_claims:
@@ -187,9 +187,9 @@ class ClaimBook:
                     raise ClaimProblemError(f"claim {claim.name}: {problem}") from None
                 once = added(once, {name: 0 if paid(key, name) else amount for name, amount in amounts.items()})
             elif claim.resource_claim_template_name:
-                each = added(each, self._of_template(claim, namespace))
-        each, instead = self._with_extended(spec, each)
-        return PodSetClaims(each=each, once=once, instead=instead)
+                of_each_pod = added(of_each_pod, self._of_template(claim, namespace))
+        of_each_pod, instead = self._with_extended(spec, of_each_pod)
+        return PodSetClaims(each=of_each_pod, once=once, instead=instead)
 
     def of_claim(self, key: ClaimKey) -> Amounts:
         """What a shared claim counts as. Raises ClaimProblemError."""
@@ -234,10 +234,10 @@ class ClaimBook:
             return {name: whole_amount(name, amount * NANO) for name, amount in amounts.items()}
         return self._requests.apply({name: amount * NANO for name, amount in amounts.items()})
 
-    def _with_extended(self, spec: PodSpec, each: Amounts) -> tuple[Amounts, tuple[ResourceName, ...]]:
-        """``each`` with what extended resources of mapped classes count as, and the names of these resources."""
+    def _with_extended(self, spec: PodSpec, of_each_pod: Amounts) -> tuple[Amounts, tuple[ResourceName, ...]]:
+        """``of_each_pod`` with what extended resources of mapped classes count as, and the names of these resources."""
         if not self._extended or not _mentions(spec, self._extended):
-            return each, ()
+            return of_each_pod, ()
         instead = []
         for name, amount in one_pod(spec).items():
             device_class = self._extended.get(name)
@@ -250,9 +250,11 @@ class ClaimBook:
                 )
             asked = msgspec.structs.replace(_ANY, device_class_name=device_class)
             amounts = self._amounts.of_devices(asked, amount)
-            each = added(each, {mapped: whole_amount(mapped, count * NANO) for mapped, count in amounts.items()})
+            of_each_pod = added(
+                of_each_pod, {mapped: whole_amount(mapped, count * NANO) for mapped, count in amounts.items()}
+            )
             instead.append(name)
-        return each, tuple(instead)
+        return of_each_pod, tuple(instead)
 
 
 def is_of_one_pod(claim: ResourceClaim) -> bool:

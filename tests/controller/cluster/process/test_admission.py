@@ -134,7 +134,7 @@ async def test_an_answer_that_was_lost_is_looked_up_before_anybody_gets_the_quot
             scene.workload("b", 1)
             await eventually(lambda: scene.admitted("a") or scene.admitted("b"))
             await eventually(lambda: len(scene.server.written("workloads/a")) > 1 or scene.admitted("b"))
-            await eventually(lambda: not any(kept.writing for kept in scene.core.ledger.values()))
+            await eventually(lambda: not any(entry.writing for entry in scene.core.ledger.values()))
             assert scene.used() == 1
             scene.core.engine.validate()
 

@@ -148,9 +148,9 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
             scene.server.hold = asyncio.Event()  # the admission stays on its way
             scene.workload("a", 2)
             await eventually(lambda: bool(core.engine.state.unwritten.admissions))
-            kept = core.ledger.get(A)
-            assert kept is not None
-            old = kept.workload
+            entry = core.ledger.get(A)
+            assert entry is not None
+            old = entry.workload
             told = list[tuple[str, bool]]()
 
             class Listener:
@@ -160,7 +160,7 @@ async def test_another_uid_under_a_known_name_is_another_workload() -> None:
                 def on_object(self, observed: ObjectChange) -> None: ...
 
             core.subscribe(Listener())
-            later = {"uid": "another", "resource_version": str(kept.version + 1000)}
+            later = {"uid": "another", "resource_version": str(entry.version + 1000)}
             new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, **later))
             core._see(new)
             assert told == [(old.metadata.uid, True), ("another", False)]

@@ -39,9 +39,9 @@ def test_our_own_write_is_known_before_the_watch_shows_it_and_its_echo_is_not_ne
     ledger = Ledger()
     ledger.observe(seen(5))
     after = status.finished(seen(5), "Succeeded", "", 0.0)
-    kept = ledger.wrote(A, after, "7")
-    assert kept is not None
-    assert kept.workload.metadata.resource_version == "7"
+    entry = ledger.wrote(A, after, "7")
+    assert entry is not None
+    assert entry.workload.metadata.resource_version == "7"
     assert ledger.observe(seen(7)) is None
     assert ledger.observe(seen(6)) is None
 
@@ -80,19 +80,19 @@ async def test_after_a_lost_answer_the_truth_is_known_before_the_write_counts_as
                 freed=lambda *_: told.append(("freed", None)),
             )
             stored = server.get(WORKLOADS, "a", namespace="ns")
-            kept = ledger.observe(reader(Workload)(_json(stored)))
-            assert kept is not None
+            entry = ledger.observe(reader(Workload)(_json(stored)))
+            assert entry is not None
             writes.status(
-                kept,
-                status.finished(kept.workload, "Succeeded", "", 0.0),
+                entry,
+                status.finished(entry.workload, "Succeeded", "", 0.0),
                 lambda one, _: ended.append(one),
                 Failpoint.FINISHED,
             )
-            assert kept.writing
+            assert entry.writing
             await eventually(lambda: bool(ended))
         assert ended == [Result.LOST]
         assert told == [("changed", 1), ("freed", None)]
-        assert not kept.writing
+        assert not entry.writing
 
 
 def _json(value: Any) -> bytes:
@@ -131,8 +131,8 @@ def part(name: str, *, version: int, holds: bool, finished: bool = False) -> Wor
 
 
 def current(ledger: Ledger) -> str:
-    kept = ledger.current(WorkloadKey("ns/first"))
-    return "" if kept is None else kept.workload.metadata.name
+    entry = ledger.current(WorkloadKey("ns/first"))
+    return "" if entry is None else entry.workload.metadata.name
 
 
 def test_the_slice_that_holds_quota_is_the_one_that_pods_mean() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.decisionwriter import REFUSED_PAUSE_S, DecisionWriter
 from controller.cluster.writing.heldevictions import Waiting
 from controller.cluster.writing.workloadwrites import Result, Then
@@ -46,7 +46,7 @@ class Scene:
         self._alarms: list[tuple[float, Callable[[], None]]] = []
         self._version = 0
         self.refusing = self.slow = False
-        """Whether all writes are refused, or go on for as long as ``Kept.writing`` is set: what they say is stored."""
+        """Whether all writes are refused, or go on while ``LedgerEntry.writing`` is set: what they say is stored."""
         self.decisions = DecisionWriter(
             self.engine,
             self.ledger,
@@ -61,11 +61,11 @@ class Scene:
 
     # -- stands in for WorkloadWrites and for who listens ------------------------------------------------------------
 
-    def status(self, kept: Kept, after: Workload, then: Then, _failpoint: object) -> None:
+    def status(self, entry: LedgerEntry, after: Workload, then: Then, _failpoint: object) -> None:
         if self.refusing:
             then(Result.REFUSED, "forbidden")
             return
-        kept.writing = self.slow
+        entry.writing = self.slow
         self.put(after)
         then(Result.WRITTEN, "")
 
@@ -87,9 +87,9 @@ class Scene:
     def arrive(self, name: str, gpus: int, *, priority: int, queue: str = "cq") -> None:
         """With slow writes its condition as a pending workload is being written already."""
         self.put(workload(name, queue, gpus, priority=priority, created_s=int(self.world.now_s - NOW_S)))
-        kept = self.ledger.get(_key(name))
-        assert kept is not None
-        kept.writing = self.slow
+        entry = self.ledger.get(_key(name))
+        assert entry is not None
+        entry.writing = self.slow
         self.decide()
 
     def end(self, name: str) -> None:
@@ -115,9 +115,9 @@ class Scene:
     def end_writes(self) -> None:
         """Those that are under way, and each that waits for one."""
         self.slow = False
-        for kept in list(self.ledger.values()):
-            kept.writing = False
-            self.decisions.resume(WorkloadKey(kept.workload.key))
+        for entry in list(self.ledger.values()):
+            entry.writing = False
+            self.decisions.resume(WorkloadKey(entry.workload.key))
 
     def pass_s(self, seconds: float) -> None:
         self.world.now_s += seconds
@@ -377,12 +377,12 @@ def test_a_victim_that_is_being_written_to_is_evicted_after_that() -> None:
     scene = Scene()
     scene.arrive("low", 4, priority=1)
     scene.arrive("high", 4, priority=2)
-    kept = scene.ledger.get(_key("low"))
-    assert kept is not None
-    kept.writing = True
+    entry = scene.ledger.get(_key("low"))
+    assert entry is not None
+    entry.writing = True
     scene.pass_s(HOLD_S)
     assert scene.told == []
-    kept.writing = False
+    entry.writing = False
     scene.decisions.resume(_key("low"))
     assert scene.told == ["low for high"]
 
@@ -407,9 +407,9 @@ def test_the_next_decision_waits_for_the_end_of_the_write_before_it() -> None:
     scene.slow = True
     scene.arrive("low", 4, priority=1)
     scene.arrive("high", 4, priority=2)
-    kept = scene.ledger.get(_key("low"))
-    assert kept is not None
-    kept.writing = False
+    entry = scene.ledger.get(_key("low"))
+    assert entry is not None
+    entry.writing = False
     assert scene.decisions.resume(_key("low"))
     assert scene.told == [], "the admission is being written"
     assert not scene.decisions.resume(_key("low"))

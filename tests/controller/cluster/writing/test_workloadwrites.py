@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.cluster.watching.kinds import WORKLOADS, reader
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger, LedgerEntry
 from controller.cluster.writing.mergepatch import status_body, status_patch
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.objects.meta import Condition
@@ -82,14 +82,14 @@ class Scene:
         found: Json = self.server.get(WORKLOADS, "a", namespace="ns")
         return found
 
-    def seen(self) -> Kept:
+    def seen(self) -> LedgerEntry:
         """As the watch shows it now."""
-        kept = self.ledger.observe(read(self.stored)) or self.ledger.get(read(self.stored).key)  # type: ignore[arg-type]
-        assert kept is not None
-        return kept
+        entry = self.ledger.observe(read(self.stored)) or self.ledger.get(read(self.stored).key)  # type: ignore[arg-type]
+        assert entry is not None
+        return entry
 
-    async def write(self, kept: Kept, make: Callable[[Workload], Workload] = ended) -> Result:
-        return await self.until(lambda then: self.writes.status(kept, make(kept.workload), then, Failpoint.LIFECYCLE))
+    async def write(self, entry: LedgerEntry, make: Callable[[Workload], Workload] = ended) -> Result:
+        return await self.until(lambda then: self.writes.status(entry, make(entry.workload), then, Failpoint.LIFECYCLE))
 
     async def until(self, begin: Callable[[Callable[[Result, str], None]], None]) -> Result:
         results: list[Result] = []
@@ -196,8 +196,8 @@ def test_fields_said_in_another_version_are_not_known_in_full(version: str) -> N
 
 
 def _is_whole(found: Workload) -> bool:
-    kept = Ledger().observe(found)
-    return kept is not None and kept.whole
+    entry = Ledger().observe(found)
+    return entry is not None and entry.whole
 
 
 def test_no_status_is_told_from_one_that_is_not_known() -> None:

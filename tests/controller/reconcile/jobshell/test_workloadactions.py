@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from controller.cluster.watching.ledger import Kept
+from controller.cluster.watching.ledger import LedgerEntry
 from controller.cluster.writing.workloadwrites import Result
 from controller.jobs.framework.actions import ReleaseQuota
 from controller.objects.decode import decode
@@ -24,7 +24,7 @@ class Writes:
     def __init__(self) -> None:
         self.workload: Workload | None = None
 
-    def status(self, _: Kept, after: Workload, then: Callable[[Result, str], None], _failpoint: object) -> None:
+    def status(self, _: LedgerEntry, after: Workload, then: Callable[[Result, str], None], _failpoint: object) -> None:
         self.workload = after
         then(Result.WRITTEN, "")
 
@@ -39,7 +39,7 @@ async def test_released_quota_is_held_no_more_and_only_what_goes_back_at_once_is
 ) -> None:
     metadata = {"namespace": "ns", "name": "w", "uid": "u"}
     data = {"metadata": metadata, "spec": {"podSets": []}, "status": {"conditions": [EVICTED, RESERVED]}}
-    ledger: Any = {"ns/w": Kept(decode(data, Workload))}
+    ledger: Any = {"ns/w": LedgerEntry(decode(data, Workload))}
     writes, unused = Writes(), cast("Any", None)
     actions = WorkloadActions(Engine(), ledger, cast("Any", writes), unused, VirtualClock(), created=unused)
     action = ReleaseQuota(name="w", uid="u", reason="Preempted", message="stopped", requeue=requeue)

@@ -119,9 +119,9 @@ class World(UngaterWorld):
         self.ungater.reconcile()
 
     def _decide(self) -> None:
-        kept = self.ledger.get(self._key())
-        assert kept is not None
-        after = workload(self.hosts, lost=self.lost, version=kept.version + 1)
+        entry = self.ledger.get(self._key())
+        assert entry is not None
+        after = workload(self.hosts, lost=self.lost, version=entry.version + 1)
         self.ledger.observe(after)
         self.ungater.workload(after, False)
 

@@ -53,8 +53,9 @@ Chosen = tuple[tuple[Grant, ...], tuple[int, Mapping[ResourceName, Amount], PodD
 
 
 class PodFacts(NamedTuple):
-    """A pod of a placed workload. ``node``: where it runs or is to run; ``told``: the devices that its annotation
-    names; ``leaving``: it is being deleted, and its devices become free whatever its workload has by now.
+    """A pod of a placed workload. ``node``: where it runs or is to run, empty for a placeholder that waits; ``told``:
+    the devices that its annotation names; ``leaving``: it is being deleted, and its devices become free whatever its
+    workload has by now.
     """
 
     owner: GrantOwner
@@ -172,10 +173,10 @@ def is_placeholder(pod: Pod) -> bool:
 
 def pod_facts(pod: Pod) -> PodFacts | None:
     """The facts of a pod. None for a pod that is over, has no node yet, or belongs to no workload that places
-    its pods.
+    its pods. A placeholder has facts without a node too: its claims get their devices before it gets its node.
     """
     if is_placeholder(pod):
-        return PodFacts(PLACEHOLDERS, host_of(pod), ()) if host_of(pod) and not is_over(pod) else None
+        return None if is_over(pod) else PodFacts(PLACEHOLDERS, host_of(pod), ())
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     workload, pod_set = annotations.get(WORKLOAD_OF_POD), labels.get(_POD_SET)
     node = host_of(pod)

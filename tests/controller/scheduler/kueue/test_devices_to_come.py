@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.objects.core import Node
+from controller.objects.core import Node, Pod
 from controller.objects.deviceclaims import ResourceSlice
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
@@ -19,7 +19,7 @@ from controller.scheduler.model.deviceclaims import ClaimRules
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_CLASS, PLACEHOLDER_OF
 from tests.controller.scheduler.topology.test_topology_in_cycles import places, topology
-from tests.support.engine.claimsupply import TYPE, asking, gang, gpus, made_by_scheduler, said, supply_of
+from tests.support.engine.claimsupply import TYPE, asking, gang, gpus, made_by_scheduler, made_for, said, supply_of
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, claim, device_class, node_slice, rules, template
 from tests.support.engine.topologylab import GPU, RACK, node, pod
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue
@@ -221,14 +221,44 @@ def test_where_the_node_to_come_offers_the_resource_itself_no_claim_is_made() ->
 def test_devices_that_a_placeholder_got_by_the_old_name_are_free_for_whom_it_stands(priority_class: str) -> None:
     """The scheduler makes it a claim for its extended resource, as for any pod."""
     world = world_of({"b/r/a": 4}, by_class())
-    stands = pod("placeholder", "a", 0, namespace="ns", labels={PLACEHOLDER_OF: "uid"})
-    spec = msgspec.structs.replace(stands.spec, priority_class_name=priority_class)
-    world.put(msgspec.structs.replace(stands, spec=spec))
+    world.put(placeholder("placeholder", "a", priority_class))
     devices = [f"gpu-{at}" for at in range(4)]
     made = {"given": ["r0"] * 4, "at": "a", "devices": devices, **made_by_scheduler("placeholder")}
     world.put(claim("placeholder-extended", asks(count=4), **made))
     put(world, asking("w", 1, 4))
     assert placed(world, "w") == (priority_class == PLACEHOLDER_CLASS), "a stranger's pod with the label counts"
+
+
+def placeholder(name: str, host: str, priority_class: str = PLACEHOLDER_CLASS) -> Pod:
+    stands = pod(name, host, 0, namespace="ns", labels={PLACEHOLDER_OF: "uid"})
+    spec = msgspec.structs.replace(stands.spec, priority_class_name=priority_class)
+    return msgspec.structs.replace(stands, spec=spec)
+
+
+@pytest.mark.parametrize("priority_class", [PLACEHOLDER_CLASS, "high"])
+def test_devices_of_a_placeholders_claim_are_charged_to_nobody(priority_class: str) -> None:
+    world = world_of({"b/r/a": 4}, max=1)
+    world.put(placeholder("stands", "a", priority_class))
+    devices = [f"gpu-{at}" for at in range(4)]
+    world.put(claim("stands-gpus-x7", asks(count=4), given=["r0"] * 4, at="a", devices=devices, **made_for("stands")))
+    put(world, gang("w", 1, templates=["four"]))
+    assert placed(world, "w") == (priority_class == PLACEHOLDER_CLASS), "a stranger's pod with the label counts"
+
+
+def test_devices_of_a_placeholders_claim_are_free_before_it_is_bound_and_after_it_is_gone() -> None:
+    """kube-scheduler allocates the claim first, and the claim of a pod that is gone is deallocated later."""
+    world = world_of({"b/r/a": 4}, max=1)
+    devices = [f"gpu-{at}" for at in range(4)]
+    stands = placeholder("stands", "")
+    world.put(stands)
+    world.put(claim("stands-gpus-x7", asks(count=4), given=["r0"] * 4, at="a", devices=devices, **made_for("stands")))
+    put(world, gang("w", 1, templates=["four"]))
+    assert placed(world, "w")
+    world.finish("w")
+    world.drop(Pod, "ns/stands")
+    world.engine.validate()
+    put(world, gang("later", 1, templates=["four"]))
+    assert placed(world, "later")
 
 
 def test_pods_that_share_a_claim_wait_for_one_node_to_come() -> None:

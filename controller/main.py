@@ -93,9 +93,11 @@ def _configure_logging(level: str) -> None:
 
 
 def _remove_finalizers(flags: Flags) -> int:
+    namespace = flags.namespace or own_namespace()
+
     async def work(client: Client) -> bool:
         await remove_finalizers(client)
-        await remove_placeholders(client)
+        await remove_placeholders(client, namespace)
         return True
 
     return _asked(flags, work, "finalizers are left")

@@ -138,6 +138,10 @@ class Failpoint(StrEnum):
     """A placeholder is created, so that an autoscaler brings a node."""
     PLACEHOLDER_REMOVED = "api.placeholder-removed"
     """A placeholder is deleted that makes room, or whose workload waits no more."""
+    PLACEHOLDER_CLAIMS = "api.placeholder-claims"
+    """A claim template is copied into the controller's namespace, so that placeholders get claims."""
+    PLACEHOLDER_CLAIMS_REMOVED = "api.placeholder-claims-removed"
+    """A copy of a claim template is deleted whose workload waits no more."""
     PROVISIONING_REQUEST_REMOVED = "api.provisioning-request-removed"
     """A ProvisioningRequest is deleted that no workload waits for or runs on."""
 

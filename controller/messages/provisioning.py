@@ -96,6 +96,11 @@ def placeholder_refused(name: str, why: str) -> str:
 
 
 @_waiting
+def claims_not_copied(template: str, why: str) -> str:
+    return f"ResourceClaimTemplate {template} could not be copied for a placeholder{because(why)}"
+
+
+@_waiting
 def not_created(kind: str, name: str, why: str) -> str:
     return f"{kind} {name} could not be created{because(why)}"
 

@@ -107,7 +107,9 @@ PLACEHOLDER_OF: Final = "tessera.dev/placeholder-of"
 Workload that waits for them.
 """
 PLACEHOLDER_FOR: Final = "tessera.dev/placeholder-for"
-"""An annotation of a placeholder: ``namespace/name`` of the Workload and its pod set, with a blank between them."""
+"""An annotation of a placeholder: ``namespace/name`` of the Workload and its pod set, with a blank between them. On a
+copy of a claim template the template's name is in the place of the pod set.
+"""
 PLACEHOLDER_CLASS: Final = "tessera-placeholder"
 """The PriorityClass of placeholders."""
 MIN_REPLICAS: Final = "tessera.dev/min-replicas"

@@ -1,11 +1,11 @@
 """Removes this controller's finalizers when it is uninstalled: otherwise no object that has one could be deleted. And
-its placeholders, which nothing else would remove.
+its placeholders with their claim templates, which nothing else would remove.
 """
 
 import logging
 from typing import Final
 
-from controller.cluster.watching.kinds import DECLARATIONS, PODS, QUEUED_PODS, WORKLOADS
+from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DECLARATIONS, PODS, QUEUED_PODS, WORKLOADS
 from controller.cluster.writing.finalizers import KINDS
 from controller.cluster.writing.stampedwrites import Stamped
 from controller.jobs.framework.names import RESOURCE_IN_USE
@@ -46,23 +46,28 @@ async def remove_finalizers(client: Client) -> int:
     return count
 
 
-async def remove_placeholders(client: Client) -> int:
-    """Removes the pods that make an autoscaler bring nodes, and returns how many there were: no owner's end takes them
-    along. Raises KubeError.
+async def remove_placeholders(client: Client, namespace: str) -> int:
+    """Removes the pods that make an autoscaler bring nodes, and copies of claim templates for them. Returns how many
+    there were: no owner's end takes them along. ``namespace``: the controller's. Raises KubeError.
     """
-    try:
-        listing = await client.list_all(PODS, Labelled, Selection(label_selector=PLACEHOLDER_OF))
-    except ForbiddenError:
-        return 0  # an older chart
     count = 0
-    for item in listing.items:
-        meta = item.metadata
+    # Claims of a pod go with it; those of a template that is gone would not be made anew.
+    for resource, selection in (
+        (PODS, Selection(label_selector=PLACEHOLDER_OF)),
+        (CLAIM_TEMPLATES, Selection(namespace=namespace, label_selector=PLACEHOLDER_OF)),
+    ):
         try:
-            await client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid)
-        except (NotFoundError, ConflictError, ForbiddenError):
-            continue  # in another namespace it is none of ours
-        count += 1
-    log.info("removed %d placeholders", count)
+            listing = await client.list_all(resource, Labelled, selection)
+        except (ForbiddenError, NotFoundError):
+            continue  # an older chart, or a cluster that serves no claims
+        for item in listing.items:
+            meta = item.metadata
+            try:
+                await client.delete(resource, meta.name, namespace=meta.namespace, uid=meta.uid)
+            except (NotFoundError, ConflictError, ForbiddenError):
+                continue  # in another namespace it is none of ours
+            count += 1
+    log.info("removed %d placeholders and claim templates of theirs", count)
     return count
 
 

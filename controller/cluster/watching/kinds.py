@@ -191,7 +191,7 @@ def _has_devices_to_come(given: object) -> bool:
 _HAS_CLAIMS: Final[dict[Resource, Needs]] = {WORKLOADS: _has_claims, DEVICE_CLASSES: _serves_resource}
 NEEDED_BY: Final[dict[Resource, dict[Resource, Needs]]] = {
     PODS: {TOPOLOGIES: lambda _: True},
-    CLAIM_TEMPLATES: {WORKLOADS: _names_claims},
+    CLAIM_TEMPLATES: {WORKLOADS: _names_claims, FLAVORS: _has_devices_to_come},
     DEVICE_CLAIMS: _HAS_CLAIMS,
     DEVICE_SLICES: _HAS_CLAIMS | {FLAVORS: _has_devices_to_come},
     PROVISIONING_CONFIGS: {CHECKS: _requests_nodes},
@@ -199,7 +199,8 @@ NEEDED_BY: Final[dict[Resource, dict[Resource, Needs]]] = {
 }
 """Kinds that are watched only once there is an object of another kind that needs them. A cluster has many pods, and
 they count only if a Topology places pods on nodes; and as many claims, which count if a Workload names some, or if pods
-may have an extended resource by claim. A node that can come, with devices, has come once they are published."""
+may have an extended resource by claim. A node that can come, with devices, has come once they are published; and where
+one can come there may be copies of claim templates for placeholders, which nobody but the controller removes."""
 
 IF_SERVED: Final = frozenset({GPU_NODES, *CLAIM_KINDS})
 """Kinds that a cluster may lack: none of their objects exist while their CRD does not."""

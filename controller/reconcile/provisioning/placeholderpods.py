@@ -1,11 +1,13 @@
 """The pod of a placeholder: what an autoscaler has to know to bring a node on which the pod that it stands for fits,
 and nothing that the pod would do.
 
-It has the requests of that pod as one container, its node rules with those of the flavors, and its tolerations. Labels
-that only our agent writes are left out: no autoscaler knows them of a node that is not there, and it would bring none.
+It has the requests of that pod as one container, its node rules with those of the flavors, its tolerations, and claims
+for the same devices. Labels that only our agent writes are left out: no autoscaler knows them of a node that is not
+there, and it would bring none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from controller.jobs.framework.offspot import off_spot, with_affinity
@@ -15,6 +17,7 @@ from controller.objects.decode import decode
 from controller.objects.quantity import Quantity
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
+from controller.reconcile.provisioning.claimcopies import claims_by_template, used_claims
 from controller.reconcile.provisioning.requests import NeededPodSet, flavored_template
 from controller.scheduler.model.podrequests import pod_requests
 from controller.scheduler.topology.requests import SpotRule
@@ -35,21 +38,14 @@ def placeholder_body(
     pod_set: Json,
     flavor: Callable[[str], ResourceFlavor | None],
     spot: SpotRule | None = None,
+    copies: Mapping[str, str] = MappingProxyType({}),
 ) -> Json:
     """A placeholder for one pod of a pod set, given as in the Workload's spec. ``spot``: what the workload wants of
-    nodes. Raises FlavorMissingError.
+    nodes. ``copies``: by claim template the name of its copy; claims of others are left out. Raises FlavorMissingError.
     """
     named = str(pod_set.get("name"))
-    admission = workload.status.admission
-    flavors = next(
-        (
-            each.flavors
-            for each in (admission.pod_set_assignments if admission is not None else ())
-            if each.name == named
-        ),
-        {},
-    )
-    template = flavored_template(pod_set, NeededPodSet(named, 1, tuple(sorted(set(flavors.values())))), flavor)
+    template = flavored_template(pod_set, NeededPodSet(named, 1, flavors_of(workload, named)), flavor)
+    claims = {name: copies[each] for name, each in claims_by_template(template).items() if each in copies}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -59,11 +55,18 @@ def placeholder_body(
             "labels": {PLACEHOLDER_OF: workload.metadata.uid},
             "annotations": {PLACEHOLDER_FOR: f"{workload.key} {named}", SAFE_TO_EVICT: "true"},
         },
-        "spec": _spec(mapping(template, "spec"), image, off_spot(spot)),
+        "spec": _spec(mapping(template, "spec"), image, off_spot(spot), claims),
     }
 
 
-def _spec(given: Json, image: str, off: Sequence[Json]) -> Json:
+def flavors_of(workload: Workload, pod_set: str) -> tuple[str, ...]:
+    """The flavors that a pod set has got, sorted."""
+    admission = workload.status.admission
+    assignments = admission.pod_set_assignments if admission is not None else ()
+    return tuple(sorted({flavor for each in assignments if each.name == pod_set for flavor in each.flavors.values()}))
+
+
+def _spec(given: Json, image: str, off: Sequence[Json], claims: Mapping[str, str]) -> Json:
     hardened = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -72,7 +75,7 @@ def _spec(given: Json, image: str, off: Sequence[Json]) -> Json:
     container = {
         "name": "placeholder",
         "image": image,
-        "resources": _resources(decode(given, PodSpec)),
+        "resources": _resources(decode(given, PodSpec), list(used_claims(given, claims))),
         "securityContext": hardened,
     }
     spec: Json = {
@@ -88,6 +91,10 @@ def _spec(given: Json, image: str, off: Sequence[Json]) -> Json:
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": 0,
     }
+    if claims:
+        spec["resourceClaims"] = [
+            {"name": name, "resourceClaimTemplateName": template} for name, template in claims.items()
+        ]
     if selector := {key: value for key, value in mapping(given, "nodeSelector").items() if not _is_agents(key)}:
         spec["nodeSelector"] = selector
     if tolerations := sequence(given, "tolerations"):
@@ -98,11 +105,15 @@ def _spec(given: Json, image: str, off: Sequence[Json]) -> Json:
     return spec
 
 
-def _resources(spec: PodSpec) -> Json:
+def _resources(spec: PodSpec, claims: Sequence[Json]) -> Json:
     """The request of the pod as a whole. What may not be overcommitted is its own limit."""
     requests = {str(name): str(Quantity(nanos)) for name, nanos in pod_requests(spec).items() if nanos > 0}
     limits = {name: amount for name, amount in requests.items() if name not in _OVERCOMMITTED}
-    return {"requests": requests, **({"limits": limits} if limits else {})}
+    return {
+        "requests": requests,
+        **({"limits": limits} if limits else {}),
+        **({"claims": list(claims)} if claims else {}),
+    }
 
 
 def _node_affinity(given: Json) -> Json | None:

@@ -5,8 +5,10 @@ quota and some of its places are on nodes to come, as many placeholders as pods 
 unscheduled. One that is bound to a node stays there: it keeps the node from being removed as idle until the workload
 starts. Then it makes room as the pod for its node comes, or at once where none will come to that node.
 
-Invariants, which ``validate`` recomputes: ``_by`` has each placeholder exactly once, under its workload; and
-no step creates a placeholder under a name that is taken.
+Copies of the claim templates that placeholders name stay as long as the workload waits.
+
+Invariants, which ``validate`` recomputes: ``_by`` has each placeholder exactly once, under its workload, ``_copies_by``
+each copy; and no step creates a placeholder under a name that is taken.
 """
 
 import hashlib
@@ -19,6 +21,8 @@ from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.meta import is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL, decode
 from controller.objects.workload import Workload
+from controller.reconcile.provisioning.claimcopies import ClaimCopy
+from controller.reconcile.provisioning.givingway import GivingWay
 from controller.scheduler.cluster.cluster import DriftError
 from controller.scheduler.decisions import reasons
 from controller.scheduler.decisions.status import topology_outstanding
@@ -31,12 +35,19 @@ use. More are not made, or a large cluster would be filled with them.
 """
 SETTLED_S: Final = 5.0
 """Seconds for which one that was bound counts as one that waits: its node may have come, and not be known here yet."""
+DEVICES_FOUND_S: Final = 15.0
+"""Seconds for which one with claims that is too many waits on: the devices of its node may have been published just
+now, and kube-scheduler tries a pod again after 10 seconds at most. One that went, as its neighbour gets the node, would
+be made anew, and provoke a node too many.
+"""
 _DIGITS: Final = 10
+_NO_COPIES: Final[Mapping[str, ClaimCopy]] = {}
 
 
 class Placeholder(NamedTuple):
     """``of``: the uid of its Workload. ``node``: where it is bound; empty while it waits. ``over``: it has ended, be it
-    that kube-scheduler or a node put an end to it. ``going``: it is being deleted.
+    that kube-scheduler or a node put an end to it. ``going``: it is being deleted. ``claims``: whether it gets devices
+    by claim.
     """
 
     name: str
@@ -47,6 +58,7 @@ class Placeholder(NamedTuple):
     node: str
     over: bool
     going: bool
+    claims: bool
 
 
 class Phase(Enum):
@@ -60,11 +72,12 @@ class Phase(Enum):
 
 
 class PlaceholderSteps(NamedTuple):
-    """Placeholders to remove, and names and pod sets of those to create. ``unsettled``: some were bound just now, and
-    the workload is to be decided on again.
+    """Placeholders and then copies to remove, and names and pod sets of placeholders to create. ``unsettled``: some
+    were bound or gave way just now, and the workload is to be decided on again.
     """
 
     remove: tuple[Placeholder, ...] = ()
+    remove_copies: tuple[ClaimCopy, ...] = ()
     create: tuple[tuple[str, str], ...] = ()
     unsettled: bool = False
 
@@ -84,6 +97,7 @@ def placeholder_of(pod: Pod) -> Placeholder | None:
         node=pod.spec.node_name,
         over=pod.status.phase in ENDED_PHASES,
         going=pod.metadata.deletion_timestamp is not None,
+        claims=bool(pod.spec.resource_claims),
     )
 
 
@@ -102,7 +116,7 @@ def phase_of(workload: Workload | None) -> Phase:
 
 
 class Placeholders:
-    """All placeholders that there are, and the nodes to which pods of workloads that start were sent."""
+    """All placeholders and copies that there are, and the nodes to which pods were sent."""
 
     def __init__(self) -> None:
         self._all: dict[str, Placeholder] = {}
@@ -113,6 +127,13 @@ class Placeholders:
         """When each was seen bound for the first time, by name."""
         self._sent: dict[WorkloadKey, dict[str, str]] = {}
         """The node of each pod, by key, of workloads that have placeholders."""
+        self._copies: dict[str, ClaimCopy] = {}
+        """All copies of claim templates, by name."""
+        self._copies_by: dict[WorkloadKey, dict[str, ClaimCopy]] = {}
+        """All copies, by workload; a workload without any has no entry."""
+        self._giving_way = GivingWay()
+        self._too_many_s: dict[WorkloadKey, dict[str, float]] = {}
+        """Since when too many with claims wait, by workload that waits and by pod set."""
 
     def tell(self, name: str, placeholder: Placeholder | None, now_s: float) -> list[WorkloadKey]:
         """Store a placeholder; None for one that is gone. Returns the workloads to decide on."""
@@ -133,17 +154,41 @@ class Placeholders:
             self._sent.pop(key, None)
         return sorted(found)
 
+    def tell_copy(self, name: str, copy: ClaimCopy | None) -> list[WorkloadKey]:
+        """Store a copy; None for one that is gone. Returns the workloads to decide on."""
+        before = self._copies.pop(name, None)
+        if before is not None:
+            self._copies_by[before.workload].pop(name)
+            if not self._copies_by[before.workload]:
+                del self._copies_by[before.workload]
+        if copy is not None:
+            self._copies[name] = copy
+            self._copies_by.setdefault(copy.workload, {})[name] = copy
+        return sorted({each.workload for each in (before, copy) if each is not None})
+
     def names(self) -> frozenset[str]:
         return frozenset(self._all)
 
+    def has_copy(self, name: str) -> bool:
+        return name in self._copies
+
     def workloads(self) -> frozenset[WorkloadKey]:
-        return frozenset(self._by)
+        """Those that have placeholders or copies."""
+        return frozenset(self._by) | frozenset(self._copies_by)
 
     def has(self, workload: WorkloadKey) -> bool:
-        return workload in self._by
+        return workload in self._by or workload in self._copies_by
 
-    def tell_pod(self, key: str, workload: WorkloadKey, node: str) -> bool:
-        """Note that a pod was sent to a node; empty for none. Returns whether its workload is to be decided on."""
+    def tell_pod(self, key: str, workload: WorkloadKey, node: str, *, waits: bool = False) -> list[WorkloadKey]:
+        """Note that a pod was sent to a node; empty for none. ``waits``: it has not got there yet. Returns the
+        workloads to decide on.
+        """
+        found = {workload} if self._tell_sent(key, workload, node) else set()
+        if self._giving_way.tell(key, node if waits else ""):
+            found |= {each.workload for each in self._all.values() if each.node == node and each.claims}
+        return sorted(found)
+
+    def _tell_sent(self, key: str, workload: WorkloadKey, node: str) -> bool:
         known = self._sent.get(workload)
         if not node:
             return known is not None and known.pop(key, None) is not None
@@ -157,6 +202,7 @@ class Placeholders:
         return True
 
     def remove_pod(self, key: str) -> None:
+        self._giving_way.tell(key, "")
         for sent in self._sent.values():
             sent.pop(key, None)
 
@@ -178,31 +224,69 @@ class Placeholders:
         """
         every = list(self._by.get(key, {}).values())
         uid = workload.metadata.uid if workload is not None else ""
+        waits = phase is Phase.WAITS
+        copies = [each for each in self._copies_by.get(key, _NO_COPIES).values() if not waits or each.of != uid]
         mine = [each for each in every if each.of == uid and phase is not Phase.NOTHING]
         remove = [each for each in every if each not in mine]
-        if workload is None or phase is Phase.NOTHING:
-            return PlaceholderSteps(tuple(_still(remove)))
         remove += [each for each in mine if each.over]
         mine = [each for each in mine if not each.over]
-        if phase is Phase.STARTS:
-            remove += _making_room(workload, mine, Counter(self._sent.get(key, {}).values()))
-            return PlaceholderSteps(tuple(_still(remove)))
+        in_the_way = [each for each in mine if each.claims and each.node and self._giving_way.is_awaited(each.node)]
+        remove += in_the_way
+        mine = [each for each in mine if each not in in_the_way]
+        if workload is None or not waits:
+            self._giving_way.forget(key)
+            self._too_many_s.pop(key, None)
+            if workload is not None and phase is Phase.STARTS:
+                remove += _making_room(workload, mine, Counter(self._sent.get(key, {}).values()))
+            return PlaceholderSteps(tuple(_still(remove)), tuple(copies))
+        for each in in_the_way:
+            self._giving_way.gave(key, each.node, now_s)
+        steps = PlaceholderSteps(tuple(_still(remove)), tuple(copies))
         if missing is None:
-            return PlaceholderSteps(tuple(_still(remove)))
+            return steps
+        return self._awaiting(steps, workload, mine, missing, {each.name for each in every}, joining, now_s)
+
+    def _awaiting(
+        self,
+        steps: PlaceholderSteps,
+        workload: Workload,
+        mine: Sequence[Placeholder],
+        missing: Mapping[str, int],
+        taken: Collection[str],
+        joining: Callable[[str, str], bool],
+        now_s: float,
+    ) -> PlaceholderSteps:
+        """``steps`` with as many placeholders of each pod set waiting as are missing."""
+        remove: list[Placeholder] = []
         create: list[tuple[str, str]] = []
         unsettled = False
-        taken = {each.name for each in every}
+        uid = workload.metadata.uid
         for pod_set in workload.spec.pod_sets:
             own = [each for each in mine if each.pod_set == pod_set.name and not each.going]
             waiting = sorted(each for each in own if not each.node)
             fresh = sum(self._is_fresh(each, now_s) or joining(pod_set.name, each.node) for each in own if each.node)
             wanted = missing.get(pod_set.name, 0)
-            remove += waiting[wanted:]
+            surplus, late = self._surplus(WorkloadKey(workload.key), pod_set.name, waiting[wanted:], now_s)
+            remove += surplus
             room = pod_set.count + MOST_BOUND_ELSEWHERE - len(own)
             names = _names(uid, pod_set.name, taken)
             create += [(next(names), pod_set.name) for _ in range(min(wanted - len(waiting) - fresh, room))]
-            unsettled = unsettled or (fresh > 0 and len(waiting) < wanted)
-        return PlaceholderSteps(tuple(_still(remove)), tuple(create), unsettled)
+            unsettled = unsettled or late or (fresh > 0 and len(waiting) < wanted)
+        if create and self._giving_way.holds_back(WorkloadKey(workload.key), now_s):
+            create, unsettled = [], True
+        return steps._replace(remove=(*steps.remove, *_still(remove)), create=tuple(create), unsettled=unsettled)
+
+    def _surplus(
+        self, key: WorkloadKey, pod_set: str, waiting: Sequence[Placeholder], now_s: float
+    ) -> tuple[list[Placeholder], bool]:
+        """Those of a pod set's that are too many and go now, and whether others may go later."""
+        since = self._too_many_s.setdefault(key, {})
+        if not any(each.claims for each in waiting):
+            since.pop(pod_set, None)
+            return list(waiting), False
+        if now_s >= since.setdefault(pod_set, now_s) + DEVICES_FOUND_S:
+            return list(waiting), False
+        return [each for each in waiting if not each.claims], True
 
     def _is_fresh(self, placeholder: Placeholder, now_s: float) -> bool:
         return now_s < self._bound_s.get(placeholder.name, now_s) + SETTLED_S
@@ -216,6 +300,12 @@ class Placeholders:
             raise DriftError("placeholders by workload differ from all placeholders")
         if self._bound_s.keys() != {name for name, each in self._all.items() if each.node}:
             raise DriftError("times of placeholders that are not bound, or none of those that are")
+        copies: dict[WorkloadKey, dict[str, ClaimCopy]] = {}
+        for name, copy in self._copies.items():
+            copies.setdefault(copy.workload, {})[name] = copy
+        if copies != self._copies_by:
+            raise DriftError("copies of claim templates by workload differ from all copies")
+        self._giving_way.validate()
         if strange := self._sent.keys() - self._by.keys():
             raise DriftError(f"pods are followed of workloads without placeholders: {sorted(strange)[:5]}")
 

@@ -1,7 +1,7 @@
-"""Makes and removes placeholders, live.
+"""Makes and removes placeholders, and copies of the claim templates that they name, live.
 
 Workloads, pods, what the engine keeps for workloads that wait -> controller.reconcile.provisioning.placeholders -> Pods
-in the controller's own namespace
+and ResourceClaimTemplates in the controller's own namespace
 
 They have no owner, since owners do not reach across namespaces: those whose Workload does not wait any more, or is
 gone, are removed at each change, when a leader begins, and once a minute.
@@ -14,19 +14,28 @@ from typing import Any, Final
 
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import DEVICE_SLICES, NODES, PODS, RawWorkloads
+from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DEVICE_SLICES, NODES, PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
 from controller.cluster.writing.stampedwrites import failure, stamped_write, why_not
 from controller.jobs.framework.podsets import FlavorMissingError
-from controller.jobs.framework.raw import JobError, Json
+from controller.jobs.framework.raw import JobError, Json, mapping
 from controller.messages import provisioning as words
-from controller.objects.core import Pod
+from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.decode import DecodeError, decode
+from controller.objects.deviceclaims import ResourceClaimTemplate
 from controller.objects.meta import object_key
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
-from controller.reconcile.provisioning.placeholderpods import placeholder_body
+from controller.reconcile.provisioning.claimcopies import (
+    ClaimCopy,
+    asks_as_admin,
+    claims_by_template,
+    copy_body,
+    copy_name,
+    copy_of,
+)
+from controller.reconcile.provisioning.placeholderpods import flavors_of, placeholder_body
 from controller.reconcile.provisioning.placeholders import (
     Placeholder,
     Placeholders,
@@ -39,13 +48,14 @@ from controller.scheduler.decisions.reasons import EventType
 from controller.scheduler.engine import Engine
 from controller.scheduler.flavors.spot import spot_rule_of
 from controller.scheduler.kueue.comingnodes import coming_places
+from controller.scheduler.model.nodetemplate import NodeTemplateError, template_of
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from controller.scheduler.topology.requests import SpotRule
 from failpoints.names import Failpoint
 from inventory.api.names import PLACEHOLDER_OF, WORKLOAD_OF_POD
 from kube.client import Client, Selection
 from kube.clock import Clock, sleep
-from kube.errors import KubeError
+from kube.errors import KubeError, NotFoundError
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Changed, Removed
 from kube.writing.writes import Conflicted, Missing, Outcome, Verb, Write, Written
@@ -102,14 +112,21 @@ class PlaceholderController:
     def hear(self, observed: ObjectChange) -> None:
         if observed.resource in (NODES, DEVICE_SLICES):
             self._wake()
-            return
-        if observed.resource != PODS:
-            return
+        elif observed.resource == CLAIM_TEMPLATES:
+            self._template(observed)
+        elif observed.resource == PODS:
+            match observed.change:
+                case Added(key=key, new=entry) | Changed(key=key, new=entry):
+                    self._pod(object_key(*key), entry.object)
+                case Removed(key=key, old=entry):
+                    self._gone(object_key(*key), entry.object)
+
+    def _template(self, observed: ObjectChange) -> None:
         match observed.change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry):
-                self._pod(object_key(*key), entry.object)
-            case Removed(key=key, old=entry):
-                self._gone(object_key(*key), entry.object)
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if key.namespace == self._namespace:
+                self._enqueue(*self.placeholders.tell_copy(key.name, copy_of(entry.object)))
+            case Removed(key=key) if key.namespace == self._namespace:
+                self._enqueue(*self.placeholders.tell_copy(key.name, None))
 
     def _pod(self, key: str, pod: Pod) -> None:
         if pod.metadata.namespace == self._namespace and PLACEHOLDER_OF in pod.metadata.labels:
@@ -117,8 +134,7 @@ class PlaceholderController:
             self._due.set()
         elif (named := pod.metadata.annotations.get(WORKLOAD_OF_POD)) is not None:
             workload = WorkloadKey(object_key(pod.metadata.namespace, named))
-            if self.placeholders.tell_pod(key, workload, sent_to(pod)):
-                self._enqueue(workload)
+            self._enqueue(*self.placeholders.tell_pod(key, workload, sent_to(pod), waits=_waits(pod)))
 
     def _gone(self, key: str, pod: Pod) -> None:
         if pod.metadata.namespace == self._namespace and PLACEHOLDER_OF in pod.metadata.labels:
@@ -155,16 +171,18 @@ class PlaceholderController:
             group.create_task(self._keep_looking(), name="nodes-to-come")
 
     async def _find_left(self) -> None:
-        """Takes in the placeholders that a former leader left: where no Topology is left pods are not watched."""
-        left = Selection(label_selector=PLACEHOLDER_OF)
+        """Takes in what a former leader left: where no Topology is left pods are not watched, and claim templates only
+        once a Workload or a flavor needs them.
+        """
         while True:
             try:
-                listed = await self._client.list_all(PODS, dict[str, Any], left)
+                pods = await self._client.list_all(PODS, dict[str, Any], Selection(label_selector=PLACEHOLDER_OF))
+                copies = await self._left_copies()
                 break
             except KubeError as error:
                 log.warning("placeholders cannot be listed: %s", error)
                 await sleep(self._clock, _LOOK_S)
-        for raw in listed.items:
+        for raw in pods.items:
             try:
                 pod = decode(raw, Pod)
             except DecodeError as error:
@@ -172,6 +190,23 @@ class PlaceholderController:
                 continue
             if pod.metadata.namespace == self._namespace and pod.metadata.name not in self.placeholders.names():
                 self._enqueue(*self._told(pod.metadata.name, placeholder_of(pod)))
+        for template in copies:
+            if not self.placeholders.has_copy(template.metadata.name):
+                self._enqueue(*self.placeholders.tell_copy(template.metadata.name, copy_of(template)))
+
+    async def _left_copies(self) -> tuple[ResourceClaimTemplate, ...]:
+        """Raises KubeError."""
+        if not self._copies_claims():
+            return ()
+        ours = Selection(namespace=self._namespace, label_selector=PLACEHOLDER_OF)
+        try:
+            return (await self._client.list_all(CLAIM_TEMPLATES, ResourceClaimTemplate, ours)).items
+        except NotFoundError:
+            return ()
+
+    def _copies_claims(self) -> bool:
+        """Whether claims count, and their templates are served."""
+        return CLAIM_TEMPLATES in self._feeds and self._feeds.is_served(CLAIM_TEMPLATES)
 
     async def _keep_looking(self) -> None:
         while True:
@@ -211,13 +246,16 @@ class PlaceholderController:
         steps = self.placeholders.decide(named, workload, phase_of(workload), missing, now_s, joining=joining)
         for each in steps.remove:
             await self._remove(each)
+        for copy in steps.remove_copies:
+            await self._remove_copy(copy)
+        copies: dict[str, str] = {}
         for name, pod_set in steps.create:
-            await self._create(named, name, pod_set)
+            await self._create(named, name, pod_set, copies)
         if steps.create:
             event = words.placeholders_created(str(len(steps.create)))
             self._tell((Event(named, EventType.NORMAL, CREATED, event),))
         if steps.unsettled:
-            raise NotYetError("placeholders were bound just now")
+            raise NotYetError("placeholders were bound or gave way just now")
 
     def _joining(self, workload: Workload | None) -> Callable[[str, str], bool]:
         """Whether a node for a pod set of the workload has joined, and its drivers have not published devices yet."""
@@ -239,7 +277,20 @@ class PlaceholderController:
         elif not isinstance(outcome, Written | Conflicted):  # a conflict: another one has the name by now
             raise failure(outcome)
 
-    async def _create(self, key: WorkloadKey, name: str, pod_set: str) -> None:
+    async def _remove_copy(self, copy: ClaimCopy) -> None:
+        meta = {"namespace": self._namespace, "name": copy.name}
+        outcome = await self._put(
+            stamped_write(Verb.DELETE, CLAIM_TEMPLATES, meta, copy.uid, Failpoint.PLACEHOLDER_CLAIMS_REMOVED)
+        )
+        if isinstance(outcome, Written | Missing):
+            self.placeholders.tell_copy(copy.name, None)
+        elif not isinstance(outcome, Conflicted):  # a conflict: another one has the name by now
+            raise failure(outcome)
+
+    async def _create(self, key: WorkloadKey, name: str, pod_set: str, copies: dict[str, str]) -> None:
+        """Creates a placeholder. ``copies``: the copies of the workload's claim templates, by template; those that are
+        missing are made and added.
+        """
         spec, kept = self._raws.of(key), self._ledger.get(key)
         pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
         pod_set_json = next((each for each in pod_sets if each.get("name") == pod_set), None)
@@ -248,7 +299,10 @@ class PlaceholderController:
         workload = kept.workload
         try:
             spot = self._spot(key)
-            body = placeholder_body(name, self._namespace, self._image, workload, pod_set_json, self._flavor, spot)
+            wanted = await self._copies(workload, pod_set_json, copies)
+            body = placeholder_body(
+                name, self._namespace, self._image, workload, pod_set_json, self._flavor, spot, wanted
+            )
         except (FlavorMissingError, JobError) as error:
             raise ActionFailedError(str(error)) from None
         outcome = await self._put(stamped_write(Verb.CREATE, PODS, body["metadata"], body, Failpoint.PLACEHOLDER))
@@ -258,6 +312,48 @@ class PlaceholderController:
         self._tell((Event(key, EventType.WARNING, FAILED_CREATE, message),))
         raise ActionFailedError(message)
 
+    async def _copies(self, workload: Workload, pod_set: Json, copies: dict[str, str]) -> dict[str, str]:
+        """The copies of the claim templates of placeholders for the pod set, by template; none where its autoscaler
+        takes no claims. ``copies`` as for ``_create``. Raises ActionFailedError and KubeError.
+        """
+        if not (self._copies_claims() and self._with_claims(workload, str(pod_set.get("name")))):
+            return {}
+        for template in sorted({*claims_by_template(mapping(pod_set, "template")).values()}):
+            name = copy_name(workload.metadata.uid, template)
+            known = template in copies or self.placeholders.has_copy(name)
+            if known or await self._copied(workload, template):
+                copies[template] = name
+        return copies
+
+    def _with_claims(self, workload: Workload, pod_set: str) -> bool:
+        """Whether the autoscalers of the pod set's flavors bring nodes for pods with claims."""
+        for name in flavors_of(workload, pod_set):
+            flavor = self._flavor(name)
+            try:
+                template = template_of(flavor) if flavor is not None else None
+            except NodeTemplateError:
+                continue
+            if template is not None and not template.placeholder_claims:
+                return False
+        return True
+
+    async def _copied(self, workload: Workload, template: str) -> bool:
+        """Copies a claim template, as JSON: the watch keeps only the fields that count. Returns whether there is a copy
+        now. Raises ActionFailedError and KubeError.
+        """
+        named = Selection(namespace=workload.metadata.namespace, field_selector=f"metadata.name={template}")
+        listed = (await self._client.list_all(CLAIM_TEMPLATES, dict[str, Any], named)).items
+        if not listed or asks_as_admin(listed[0]):
+            return False
+        body = copy_body(self._namespace, workload, listed[0])
+        write = stamped_write(Verb.CREATE, CLAIM_TEMPLATES, body["metadata"], body, Failpoint.PLACEHOLDER_CLAIMS)
+        outcome = await self._put(write)
+        if isinstance(outcome, Written | Conflicted):  # a conflict: the watch has not shown it yet
+            return True
+        message = words.claims_not_copied(template, why_not(outcome))
+        self._tell((Event(WorkloadKey(workload.key), EventType.WARNING, FAILED_CREATE, message),))
+        raise ActionFailedError(message)
+
     def _spot(self, key: WorkloadKey) -> SpotRule | None:
         cluster = self._engine.state.cluster
         holder = cluster.holders.get(key)
@@ -265,3 +361,10 @@ class PlaceholderController:
 
     def _flavor(self, name: str) -> ResourceFlavor | None:
         return self._engine.state.cluster.flavors.get(FlavorName(name))
+
+
+def _waits(pod: Pod) -> bool:
+    """Whether the pod may be bound, and is not."""
+    spec, meta = pod.spec, pod.metadata
+    held = spec.node_name or spec.scheduling_gates or meta.deletion_timestamp is not None
+    return not held and pod.status.phase not in ENDED_PHASES

@@ -5,7 +5,8 @@ what a node of the flavor is like once an autoscaler has made it, how many the f
 there included, and how long one takes as a rule. ``labels`` and ``taints`` are those of the nodes beside the flavor's
 ``nodeLabels``; ``gpuMemory`` of one GPU; ``nvlink: full`` says that every two GPUs are joined. ``devices`` are those
 that its drivers give out by claim. A GPU is given out either by claim or by a device plugin: of ``gpus`` those that
-``devices`` has are not among the allocatable.
+``devices`` has are not among the allocatable. ``placeholderClaims: false`` says that the flavor's autoscaler brings no
+node for a pod with claims.
 """
 
 import re
@@ -49,7 +50,19 @@ _ENOUGH: Final[Mapping[str, Quantity]] = {
     "pods": parse_quantity("110"),
 }
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_KEYS: Final = ("allocatable", "gpus", "product", "gpuMemory", "nvlink", "devices", "labels", "taints", "max", "after")
+_KEYS: Final = (
+    "allocatable",
+    "gpus",
+    "product",
+    "gpuMemory",
+    "nvlink",
+    "devices",
+    "placeholderClaims",
+    "labels",
+    "taints",
+    "max",
+    "after",
+)
 _DEVICE_KEYS: Final = ("driver", "count", "attributes", "capacity")
 _DEVICES: Final = "a list of {driver, count, attributes, capacity}"
 _MOST_TEXT: Final = 64
@@ -72,6 +85,7 @@ class DriverDevices(NamedTuple):
 class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """One node of a flavor that is not there yet. ``gpus``: those that a device plugin gives out. ``most``: the nodes
     of the flavor at once, those that are there included. ``after_s``: seconds that a node takes as a rule.
+    ``placeholder_claims``: whether placeholders have the claims of their pods.
     """
 
     allocatable: Mapping[str, Quantity]
@@ -82,6 +96,7 @@ class NodeTemplate(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     devices: tuple[DriverDevices, ...]
+    placeholder_claims: bool
     most: int
     after_s: float
 
@@ -161,6 +176,9 @@ def _template(given: Mapping[Any, Any]) -> NodeTemplate:
     nvlink = given.get("nvlink", "none")
     if nvlink not in ("full", "none"):
         raise _FieldError(f"nvlink: found {_quoted(nvlink)}, expected full or none")
+    placeholder_claims = given.get("placeholderClaims", True)
+    if not isinstance(placeholder_claims, bool):
+        raise _FieldError(f"placeholderClaims: found {_quoted(placeholder_claims)}, expected true or false")
     if "max" not in given:
         raise _FieldError("max: found nothing, expected the most nodes at once")
     known = _known(product, memory, nvlink=nvlink == "full")
@@ -179,6 +197,7 @@ def _template(given: Mapping[Any, Any]) -> NodeTemplate:
         labels=dict(_labels(given.get("labels"))),
         taints=tuple(_taints(given.get("taints"))),
         devices=_by_driver(entries),
+        placeholder_claims=placeholder_claims,
         most=_number(given, "max", 1, MOST_NODES),
         after_s=_after_s(given.get("after")),
     )

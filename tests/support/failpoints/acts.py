@@ -25,7 +25,7 @@ PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 # -- what is done ------------------------------------------------------------------------------------------------------
 
 
-def job(
+def job(  # noqa: PLR0913
     here: KilledCluster,
     name: str,
     pods: int = 1,
@@ -35,13 +35,20 @@ def job(
     labels: dict[str, str] | None = None,
     notes: dict[str, str] | None = None,
     pod_notes: dict[str, str] | None = None,
+    claims: str | None = None,
 ) -> None:
-    """A Job of so many pods with one GPU each; it ends by itself after ``runs_s``."""
-    container = {"name": "main", "image": "i", "resources": {"limits": {GPU: "1"}}}
-    template = {
-        "metadata": {"annotations": pod_notes or {}},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
+    """A Job of so many pods with one GPU each; it ends by itself after ``runs_s``. ``claims``: the template of a claim
+    that each has beside it.
+    """
+    resources: dict[str, Any] = {"limits": {GPU: "1"}}
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "i", "resources": resources}],
     }
+    if claims is not None:
+        resources["claims"] = [{"name": "devices"}]
+        spec["resourceClaims"] = [{"name": "devices", "resourceClaimTemplateName": claims}]
+    template = {"metadata": {"annotations": pod_notes or {}}, "spec": spec}
     kept = {"tessera.dev/runtime": f"{runs_s}s"} if runs_s is not None else {}
     meta = {"labels": {QUEUE: queue, **(labels or {})}, "annotations": {**kept, **(notes or {})}, "generation": 1}
     here.make(

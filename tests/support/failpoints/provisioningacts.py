@@ -6,7 +6,11 @@ from typing import Final
 from cli.playground.cluster import GPU
 from controller.cluster.watching.kinds import (
     CHECKS,
+    CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
+    DEVICE_CLAIMS,
+    DEVICE_CLASSES,
+    DEVICE_SLICES,
     FLAVORS,
     LOCAL_QUEUES,
     NODES,
@@ -21,6 +25,9 @@ from tests.support.failpoints.acts import PRIORITY, ends, gone, job, over, runni
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
 
 TESSERA: Final = CONFIG.replace("policy: kueue", "policy: tessera")
+NETWORK: Final = "net.example.com"
+PORT: Final = "net.example.com/port"
+MAPPED: Final = f"{TESSERA}resources: {{deviceClassMappings: [{{name: {PORT}, deviceClassNames: [{NETWORK}]}}]}}\n"
 AT: Final = "2026-01-01T00:00:00Z"
 
 
@@ -109,33 +116,68 @@ def placeholders(here: KilledCluster) -> list[Json]:
     return [each for each in here.server.list_all(PODS) if PLACEHOLDER_OF in each["metadata"].get("labels", {})]
 
 
-def nodes_come(here: KilledCluster, n: str) -> list[Stage]:
-    """A flavor has no node yet: placeholders wait, two nodes come, and the job runs on them."""
+def copies(here: KilledCluster) -> list[Json]:
+    found = here.server.list_all(CLAIM_TEMPLATES)
+    return [each for each in found if PLACEHOLDER_OF in each["metadata"].get("labels", {})]
+
+
+def nodes_come(here: KilledCluster, n: str, *, claims: bool = False) -> list[Stage]:
+    """A flavor has no node yet: placeholders wait, two nodes come, and the job runs on them. ``claims``: each pod has a
+    claim beside its GPU, for a network device of its node.
+    """
 
     def begun() -> None:
-        template = {"gpus": 2, "max": 2}
+        template: Json = {"gpus": 2, "max": 2}
+        if claims:
+            template["devices"] = [{"driver": NETWORK, "count": 2}]
+            if not here.server.list_all(DEVICE_CLASSES):
+                selects = {"cel": {"expression": f"device.driver == '{NETWORK}'"}}
+                here.make(DEVICE_CLASSES, NETWORK, spec={"selectors": [selects]})
+            asked = {"name": "one", "exactly": {"deviceClassName": NETWORK, "count": 1}}
+            here.make(CLAIM_TEMPLATES, f"one-{n}", TEAM, spec={"spec": {"devices": {"requests": [asked]}}})
         spec = {"nodeLabels": {"pool": f"more-{n}"}, "topologyName": "hosts"}
         here.make(FLAVORS, f"more-{n}", meta={"annotations": {NODE_TEMPLATE: json.dumps(template)}}, spec=spec)
-        quotas = [{"name": f"more-{n}", "resources": [{"name": GPU, "nominalQuota": "4"}]}]
-        whole = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": quotas}]}
+        counted = (GPU, PORT) if claims else (GPU,)
+        quotas = [{"name": f"more-{n}", "resources": [{"name": each, "nominalQuota": "4"} for each in counted]}]
+        groups = [{"coveredResources": [*counted], "flavors": quotas}]
+        whole = {"namespaceSelector": {}, "resourceGroups": groups}
         here.make(CLUSTER_QUEUES, f"cq-{n}", spec=whole)
         here.make(LOCAL_QUEUES, f"lq-{n}", TEAM, spec={"clusterQueue": f"cq-{n}"})
-        job(here, n, 4, queue=f"lq-{n}")
+        job(here, n, 4, queue=f"lq-{n}", claims=f"one-{n}" if claims else None)
 
     def come() -> None:
         for each in ("a", "b"):
             here.join(f"{each}{n}", f"more-{n}")
+            if claims:
+                publish(here, f"{each}{n}")
 
     def go() -> None:
         ends(here, n).deed()
         for each in ("a", "b"):
             here.leave(f"{each}{n}")
+            if claims:
+                here.server.delete(DEVICE_SLICES, f"{each}{n}")
+
+    def none_is_left() -> bool:
+        return gone(here, n) and not placeholders(here) and not copies(here)
 
     return [
         Stage(begun, lambda: len(placeholders(here)) == 4, "placeholders wait"),
-        Stage(come, lambda: over(here, n), "the job has run"),
-        Stage(go, lambda: gone(here, n) and not placeholders(here), "no placeholder is left"),
+        Stage(come, lambda: over(here, n) and not copies(here), "the job has run"),
+        Stage(go, none_is_left, "no placeholder is left"),
     ]
+
+
+def publish(here: KilledCluster, name: str) -> None:
+    """The driver of a node's network devices."""
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": "port-0"}, {"name": "port-1"}]
+    spec = {"driver": NETWORK, "nodeName": name, "pool": pool, "devices": devices}
+    here.make(DEVICE_SLICES, name, spec=spec)
+
+
+def nodes_come_with_claims(here: KilledCluster, n: str) -> list[Stage]:
+    return nodes_come(here, n, claims=True)
 
 
 def a_node_is_taken_away(here: KilledCluster, n: str) -> list[Stage]:
@@ -196,6 +238,13 @@ PROVISIONING: Final = (
         kinds=_KINDS,
     ),
     Act("nodes come", (Failpoint.PLACEHOLDER, Failpoint.PLACEHOLDER_REMOVED), nodes_come, TESSERA),
+    Act(
+        "nodes come with devices by claim",
+        (Failpoint.PLACEHOLDER_CLAIMS, Failpoint.PLACEHOLDER_CLAIMS_REMOVED),
+        nodes_come_with_claims,
+        MAPPED,
+        (CLAIM_TEMPLATES, DEVICE_CLASSES, DEVICE_CLAIMS, DEVICE_SLICES),
+    ),
     Act(
         "a node is taken away",
         (Failpoint.NODE_INTERRUPTED, Failpoint.INTERRUPTIONS_RECORDED),

@@ -120,7 +120,7 @@ def queues(scene: Scene) -> None:
 
 async def _uninstalled(client: Client) -> None:
     await remove_finalizers(client)
-    await remove_placeholders(client)
+    await remove_placeholders(client, "tessera-system")
 
 
 async def leads(scene: Scene, client: Client) -> None:

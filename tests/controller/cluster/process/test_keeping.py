@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from controller.cluster.config.settings import Retention
 from controller.cluster.process.uninstall import remove_finalizers, remove_placeholders
-from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS
+from controller.cluster.watching.kinds import CLAIM_TEMPLATES, CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS
 from controller.cluster.writing.retention import deletion_s
 from controller.objects.meta import ObjectMeta
 from controller.objects.workload import Workload
@@ -77,9 +77,22 @@ async def test_at_the_uninstall_no_placeholder_stays_and_every_other_pod_does() 
         ours = {"metadata": {"labels": {PLACEHOLDER_OF: "w1"}}, "spec": {}}
         scene.server.create(PODS, "placeholder-1", ours, namespace="tessera-system")
         scene.server.create(PODS, "web", {"metadata": {}, "spec": {}}, namespace="team")
-        assert await remove_placeholders(client) == 1
+        assert await remove_placeholders(client, "tessera-system") == 1
         assert [each["metadata"]["name"] for each in scene.server.list_all(PODS)] == ["web"]
-        assert await remove_placeholders(client) == 0
+        assert await remove_placeholders(client, "tessera-system") == 0
+
+
+async def test_at_the_uninstall_no_copy_of_a_claim_template_stays_and_every_other_template_does() -> None:
+    async with stage() as scene, Client(scene.server.config) as client:
+        ours = {"metadata": {"labels": {PLACEHOLDER_OF: "w1"}}, "spec": {}}
+        scene.server.create(CLAIM_TEMPLATES, "placeholder-1", ours, namespace="tessera-system")
+        scene.server.create(CLAIM_TEMPLATES, "own", {"metadata": {}, "spec": {}}, namespace="tessera-system")
+        scene.server.create(CLAIM_TEMPLATES, "labelled", ours, namespace="team")
+        assert await remove_placeholders(client, "tessera-system") == 1
+        names = {each["metadata"]["name"] for each in scene.server.list_all(CLAIM_TEMPLATES)}
+        assert names == {"own", "labelled"}
+        scene.server.unknown = {"resourceclaimtemplates"}
+        assert await remove_placeholders(client, "tessera-system") == 0
 
 
 def test_what_is_not_deletion_stays() -> None:

@@ -1,6 +1,8 @@
 """Placeholders: one for each pod whose node is to come, kept until the pod comes, and none too many."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -12,8 +14,10 @@ from controller.objects.decode import decode
 from controller.objects.meta import Condition, with_condition
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
+from controller.reconcile.provisioning.claimcopies import ClaimCopy
 from controller.reconcile.provisioning.placeholderpods import placeholder_body
 from controller.reconcile.provisioning.placeholders import (
+    DEVICES_FOUND_S,
     MOST_BOUND_ELSEWHERE,
     SETTLED_S,
     Phase,
@@ -74,12 +78,17 @@ def with_(made: Workload, type_: str, value: str = "True") -> Workload:
     return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=conditions))
 
 
-def pod(name: str, node: str = "", *, uid: str = "w1", phase: str = "", going: bool = False) -> Pod:
+def pod(
+    name: str, node: str = "", *, uid: str = "w1", phase: str = "", going: bool = False, claims: bool = False
+) -> Pod:
     meta: dict[str, Any] = {"name": name, "namespace": "ours", "uid": name, "labels": {PLACEHOLDER_OF: uid}}
     meta["annotations"] = {PLACEHOLDER_FOR: f"{KEY} main"}
     if going:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return decode({"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase}}, Pod)
+    spec: dict[str, Any] = {"nodeName": node}
+    if claims:
+        spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "copy"}]
+    return decode({"metadata": meta, "spec": spec, "status": {"phase": phase}}, Pod)
 
 
 def told(*pods: Pod) -> Placeholders:
@@ -223,15 +232,95 @@ def test_a_pod_is_sent_by_its_selector_or_runs() -> None:
     assert sent_to(decode({}, Pod)) == ""
 
 
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+
+def copied(*uids: str) -> tuple[ClaimCopy, ...]:
+    return tuple(ClaimCopy(f"copy-{uid}", f"u-{uid}", uid, KEY) for uid in uids)
+
+
+def with_copies(known: Placeholders, *copies: ClaimCopy) -> Placeholders:
+    for each in copies:
+        assert known.tell_copy(each.name, each) == [KEY]
+    known.validate()
+    return known
+
+
+def test_copies_stay_while_the_workload_waits_and_go_with_its_wait() -> None:
+    known = with_copies(told(pod("a", claims=True)), *copied("w1", "before"))
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 0}, NOW_S)
+    assert names(of=steps.remove_copies) == ["copy-before"], "of an earlier workload of the name"
+    for made, phase in ((None, Phase.NOTHING), (workload(), Phase.NOTHING), (workload(), Phase.STARTS)):
+        assert names(of=known.decide(KEY, made, phase, None, NOW_S).remove_copies) == ["copy-before", "copy-w1"]
+
+
+def test_a_workload_that_has_copies_alone_is_looked_at() -> None:
+    known = with_copies(told(), *copied("w1"))
+    assert known.has(KEY)
+    assert known.workloads() == {KEY}
+    assert known.has_copy("copy-w1")
+    assert known.tell_copy("copy-w1", None) == [KEY]
+    assert not known.has(KEY)
+    known.validate()
+
+
+def test_one_that_has_devices_gives_way_to_a_pod_of_any_workload() -> None:
+    """kube-scheduler preempts nobody for the sake of devices."""
+    known = told(pod("a", "n1", claims=True), pod("b", "n1"), pod("c", "n2", claims=True))
+    other = WorkloadKey("team/other")
+    assert known.tell_pod("team/p", other, "n1", waits=True) == [KEY]
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S)
+    assert names(of=steps.remove) == ["a"]
+    known.tell("a", None, NOW_S)
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S + 1.0)
+    assert (steps.create, steps.unsettled) == ((), True), "it would get the devices before the pod"
+    assert known.tell_pod("team/p", other, "n1") == [], "the pod is there"
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S + 2.0)
+    assert (len(steps.create), steps.unsettled) == (1, False)
+    known.validate()
+
+
+def test_a_pod_that_is_gone_keeps_nothing_away() -> None:
+    known = told(pod("a", "n1", claims=True))
+    known.tell_pod("team/p", WorkloadKey("team/other"), "n1", waits=True)
+    known.remove_pod("team/p")
+    assert not known.decide(KEY, workload(), Phase.WAITS, {"main": 0}, NOW_S).remove
+
+
+def test_those_with_devices_leave_a_node_at_the_first_pod_that_comes() -> None:
+    """One of another pod set may have the devices of the pod that is sent first."""
+    made = with_(workload(placed={"n1": 2}), "Admitted")
+    known = told(pod("a", "n1", claims=True), pod("b", "n1", claims=True))
+    assert not known.decide(KEY, made, Phase.STARTS, None, NOW_S).remove
+    assert known.tell_pod("team/p1", KEY, "n1", waits=True) == [KEY]
+    assert names(of=known.decide(KEY, made, Phase.STARTS, None, NOW_S).remove) == ["a", "b"]
+
+
+def test_one_with_claims_that_is_too_many_waits_on_for_the_devices_of_its_node() -> None:
+    """The node of one of both has come: which of them gets it is seen only once kube-scheduler has tried again."""
+    known = told(pod("a", claims=True), pod("b", claims=True), pod("c"))
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S)
+    assert (names(of=steps.remove), steps.unsettled) == (["c"], True)
+    known.tell("c", None, NOW_S)
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S + DEVICES_FOUND_S)
+    assert (names(of=steps.remove), steps.unsettled) == (["b"], False)
+    known.tell("b", placeholder_of(pod("b", "n1", claims=True)), NOW_S + 8.0)
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S + 9.0)
+    assert (steps.remove, steps.create, steps.unsettled) == ((), (), False)
+    known.validate()
+
+
 # -- the pod ---------------------------------------------------------------------------------------------------------
 
 
-def body(pod_set: dict[str, Any] = POD_SET, spot: SpotRule | None = None) -> dict[str, Any]:
+def body(
+    pod_set: dict[str, Any] = POD_SET, spot: SpotRule | None = None, copies: dict[str, str] | None = None
+) -> dict[str, Any]:
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
     spec = {"nodeLabels": {"pool": "gpu", "nvidia.com/gpu.product": "H100"}, "tolerations": tolerations}
     flavor = decode({"metadata": {"name": "f"}, "spec": spec}, ResourceFlavor)
     made = decode({**to_raw(), "spec": {"podSets": [pod_set]}}, Workload)
-    return placeholder_body("p", "ours", "pause", made, pod_set, lambda _: flavor, spot)
+    return placeholder_body("p", "ours", "pause", made, pod_set, lambda _: flavor, spot, copies or {})
 
 
 def to_raw() -> dict[str, Any]:
@@ -249,6 +338,22 @@ def test_it_requests_what_its_pod_requests_as_a_whole() -> None:
         "limits": {"nvidia.com/gpu": "8"},
     }
     assert container["image"] == "pause"
+
+
+def test_it_claims_what_its_pod_claims_by_copies_of_the_templates() -> None:
+    claims = [
+        {"name": "gpus", "resourceClaimTemplateName": "eight"},
+        {"name": "nic", "resourceClaimTemplateName": "none-left"},
+        {"name": "shared", "resourceClaimName": "by-name"},
+    ]
+    used = [{"name": "gpus", "request": "r"}, {"name": "nic"}, {"name": "shared"}]
+    container = {"name": "c", "resources": {"requests": {"cpu": "1"}, "claims": used}}
+    spec = {"containers": [container], "resourceClaims": claims}
+    made = body({**POD_SET, "template": {"spec": spec}}, copies={"eight": "copy"})["spec"]
+    assert made["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": "copy"}]
+    (only,) = made["containers"]
+    assert only["resources"] == {"requests": {"cpu": "1"}, "claims": [{"name": "gpus", "request": "r"}]}
+    assert "resourceClaims" not in body({**POD_SET, "template": {"spec": spec}})["spec"]
 
 
 def test_labels_that_only_our_agent_writes_are_not_asked_for() -> None:
@@ -313,26 +418,36 @@ EVENTS = st.lists(
 @given(EVENTS, st.integers(0, 3))
 def test_however_it_goes_and_wherever_it_is_killed_none_is_left(events: list[tuple[str, int]], kills: int) -> None:
     """A leader dies after any write: the next one has what the API server has."""
-    pods: dict[str, Pod] = {}
+    there = There({}, {})
+    pods = there.pods
     known, made, missing = Placeholders(), workload(), {"main": 2}
     for what, at in events:
         if what == "missing":
             missing = {"main": at}
         elif what == "again":
-            known = told(*pods.values())
+            known = Placeholders()
+            _shown(known, there)
         elif what == "pod":
             known.tell_pod(f"team/p{at}", KEY, f"n{at % 2}")
         elif what in ("bind", "fail"):
             _befalls(pods, what, at)
         else:
             made = _becomes(made, what)
-        _turn(known, pods, made, missing, most=kills if what == "again" else 99)
+        _turn(known, there, made, missing, most=kills if what == "again" else 99)
+        assert there.copies or not any(not each.spec.node_name for each in pods.values()) or what == "again"
         waiting = [each for each in pods.values() if not each.spec.node_name]
         if phase_of(made) is Phase.WAITS and what != "again":
             assert len(waiting) == missing["main"]
-    known = told(*pods.values())
-    _turn(known, pods, with_(made, "Finished"), missing)
-    assert not pods
+    known = Placeholders()
+    _turn(known, there, with_(made, "Finished"), missing)
+    assert there == There({}, {})
+
+
+class There(NamedTuple):
+    """What the API server has."""
+
+    pods: dict[str, Pod]
+    copies: dict[str, ClaimCopy]
 
 
 def _befalls(pods: dict[str, Pod], what: str, at: int) -> None:
@@ -350,21 +465,26 @@ def _becomes(made: Workload, what: str) -> Workload:
     return with_(made, "Evicted" if what == "evict" else "Finished")
 
 
-def _turn(known: Placeholders, pods: dict[str, Pod], made: Workload, missing: dict[str, int], most: int = 99) -> None:
+def _turn(known: Placeholders, there: There, made: Workload, missing: dict[str, int], most: int = 99) -> None:
     """One reconciliation of what the watch shows, which is killed after so many writes."""
-    _shown(known, pods)
+    _shown(known, there)
     steps = known.decide(KEY, made, phase_of(made), missing, NOW_S)
-    writes = [(each.name, None) for each in steps.remove] + [(name, pod(name)) for name, _ in steps.create]
-    for name, after in writes[:most]:
-        if after is None:
-            pods.pop(name, None)
-        else:
-            assert name not in pods, "a name is taken"
-            pods[name] = after
-    _shown(known, pods)
+    (copy,) = copied("w1")
+    writes: list[Callable[[], object]] = [partial(there.pods.pop, each.name) for each in steps.remove]
+    writes += [partial(there.copies.pop, each.name) for each in steps.remove_copies]
+    if steps.create and not known.has_copy(copy.name):
+        writes.append(partial(there.copies.__setitem__, copy.name, copy))
+    for name, _ in steps.create:
+        assert name not in there.pods, "a name is taken"
+        writes.append(partial(there.pods.__setitem__, name, pod(name)))
+    for write in writes[:most]:
+        write()
+    _shown(known, there)
 
 
-def _shown(known: Placeholders, pods: dict[str, Pod]) -> None:
-    for name in {*known.names(), *pods}:
-        known.tell(name, placeholder_of(pods[name]) if name in pods else None, 0.0)
+def _shown(known: Placeholders, there: There) -> None:
+    for name in {*known.names(), *there.pods}:
+        known.tell(name, placeholder_of(there.pods[name]) if name in there.pods else None, 0.0)
+    for each in copied("w1"):
+        known.tell_copy(each.name, there.copies.get(each.name))
     known.validate()

@@ -115,6 +115,11 @@ def test_entries_of_one_driver_are_one_pool_of_devices() -> None:
     assert [device.attributes["type"].string for device in published.devices] == ["one", "one", "other"]
 
 
+def test_placeholders_have_claims_unless_the_template_says_no() -> None:
+    assert read("{gpus: 8, max: 1}").placeholder_claims
+    assert not read("{gpus: 8, max: 1, placeholderClaims: false}").placeholder_claims
+
+
 def test_a_flavor_without_the_annotation_has_none() -> None:
     assert template_of(flavor(None)) is None
     assert template_problem(flavor(None)) == ""
@@ -135,6 +140,7 @@ def test_a_flavor_without_the_annotation_has_none() -> None:
         ("{allocatable: {cpu: many}, max: 1}", 'allocatable: cpu: found "many"'),
         ('{allocatable: {"no good!": 1}, max: 1}', "expected the name of a resource"),
         ("{gpus: 8, max: 1, nvlink: some}", 'nvlink: found "some"'),
+        ("{gpus: 8, max: 1, placeholderClaims: never}", 'placeholderClaims: found "never", expected true or false'),
         ("{gpus: 8, max: 1, labels: {zone: 1}}", "labels: zone: found 1"),
         ("{gpus: 8, max: 1, taints: [{key: spot}]}", "taints[0]"),
         ("{gpus: 8, max: 1, taints: spot}", "taints: found"),

@@ -18,6 +18,7 @@ import pytest
 from controller.cluster.watching.kinds import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
+    DEVICE_CLAIMS,
     DEVICE_CLASSES,
     DEVICE_SLICES,
     FLAVORS,
@@ -27,6 +28,7 @@ from controller.cluster.watching.kinds import (
     NODES,
     PODS,
     TOPOLOGIES,
+    WORKLOAD_CLASSES,
 )
 from controller.objects.core import SPOT_LABELS
 from hack.cluster.cluster import Cluster
@@ -35,7 +37,9 @@ from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from inventory.api.names import INTERRUPTED_OFTEN, INTERRUPTIONS, NODE_TEMPLATE, PLACEHOLDER_OF, PROVISION_TIMEOUT, SPOT
+from kube.client import Selection
 from kube.errors import ConflictError
+from kube.resources import Resource
 from tests.support.e2e import queuelab
 from tests.support.e2e.queuelab import ALONE, CHART, CONFIG, NAMESPACE, QUEUE, Json, QueueLab, install, lab, until
 from tests.support.standinkarpenter import StandInKarpenter
@@ -165,23 +169,58 @@ async def test_two_gangs_get_what_they_need_and_no_more(cluster: Cluster, tmp_pa
 async def test_claims_count_on_devices_to_come_and_get_those_that_are_published(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    """Nodes join for the placeholders; the gang starts once a driver has published the last of their devices."""
+    """Nodes join for the placeholders, which claim by a copy of the gang's template; the gang starts once a driver has
+    published the last of their devices. The next job finds CPU on a node that is there, and provokes another for its
+    devices.
+    """
     (tmp_path / "controller.yaml").write_text(MAPPED)
-    scaler = StandInKarpenter(node, delay_s=0.5)
+    scaler = StandInKarpenter(roomy, delay_s=0.5)
     async with autoscaled(cluster, tmp_path, scaler) as scene:
         await furnish_claims(scene, "claims")
         await claiming_gang(scene, "gang", "claims")
+        await ours_once(scene, DEVICE_CLAIMS, 2, "each placeholder gets a claim by the copy")
+        await ours_once(scene, CLAIM_TEMPLATES, 1, "the copy is there")
         await until(lambda: scaler.made == ["claims-1", "claims-2"], "two nodes join")
-        await bound(scene, 2)
         assert scene.condition("gang", "QuotaReserved").startswith("True")
         publish(cluster, "claims-1")
+        await bound(scene, 1)
         assert scene.suspended("gang"), "the devices of one node are not enough"
         publish(cluster, "claims-2")
         await until(lambda: ready(scene, "gang", 2), "the gang runs")
         assert await hosts(scene, "gang") == {"claims-1", "claims-2"}
         assert given_out(cluster) == {(name, f"gpu-{at}") for name in ("claims-1", "claims-2") for at in (0, 1)}
+        await nothing_left(scene)
         assert scaler.made == ["claims-1", "claims-2"], "no more than it needs"
-        await none_left(scene)
+        await claiming_gang(scene, "more", "claims", pods=1)
+        await until(lambda: scaler.made == ["claims-1", "claims-2", "claims-3"], "a node joins for the devices alone")
+        publish(cluster, "claims-3")
+        await until(lambda: ready(scene, "more", 1), "it runs there")
+        await nothing_left(scene)
+    cluster.kubectl("delete", "resourceslices,deviceclasses", "--all")
+
+
+async def test_a_placeholder_leaves_its_devices_to_a_pod_that_was_placed_on_them(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """kube-scheduler preempts nobody for devices: without that the urgent job would wait as long as the gang does."""
+    (tmp_path / "controller.yaml").write_text(MAPPED)
+    scaler = StandInKarpenter(roomy, delay_s=0.5)
+    async with autoscaled(cluster, tmp_path, scaler) as scene:
+        await scene.share(WORKLOAD_CLASSES, "urgent", value=1000)
+        await furnish_claims(scene, "left")
+        await claiming_gang(scene, "gang", "left")
+        await until(lambda: len(scaler.made) == 2, "two nodes join")
+        publish(cluster, "left-1")
+        await bound(scene, 1)
+        await claiming_gang(scene, "urgent", "left", pods=1, priority="urgent")
+        await until(lambda: ready(scene, "urgent", 1), "it gets the devices that the placeholder had")
+        assert await hosts(scene, "urgent") == {"left-1"}
+        assert scene.suspended("gang")
+        publish(cluster, "left-2")
+        await until(lambda: "left-3" in scaler.made, "another node joins for the gang")
+        publish(cluster, "left-3")
+        await until(lambda: ready(scene, "gang", 2), "the gang runs")
+        await nothing_left(scene)
     cluster.kubectl("delete", "resourceslices,deviceclasses", "--all")
 
 
@@ -190,12 +229,20 @@ DEVICE = "example.com/device"
 MAPPED = f"{CONFIG}resources: {{deviceClassMappings: [{{name: {DEVICE}, deviceClassNames: [{DRIVER}]}}]}}\n"
 
 
+def roomy(pool: str, number: int) -> Json:
+    """A node of four cpus."""
+    made = node(pool, number)
+    for amounts in made["status"].values():
+        amounts["cpu"] = "4"
+    return made
+
+
 async def furnish_claims(scene: QueueLab, name: str) -> None:
     """A queue of a flavor whose nodes come with two devices, and a template of claims for both devices of a node."""
     await scene.share(NAMESPACES, "team")
     await scene.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": HOST}]})
     devices = [{"driver": DRIVER, "count": 2, "attributes": {"model": "a"}}]
-    notes = {NODE_TEMPLATE: json.dumps({"allocatable": {"cpu": "1"}, "devices": devices, "max": 3, "after": "1s"})}
+    notes = {NODE_TEMPLATE: json.dumps({"allocatable": {"cpu": "4"}, "devices": devices, "max": 3, "after": "1s"})}
     flavor = {"apiVersion": FLAVORS.api_version, "kind": FLAVORS.kind, "metadata": {"name": name, "annotations": notes}}
     flavor["spec"] = {"nodeLabels": {"pool": name}, "topologyName": "hosts"}
     await scene.client.create(FLAVORS, flavor, dict[str, Any])
@@ -204,14 +251,14 @@ async def furnish_claims(scene: QueueLab, name: str) -> None:
     await scene.make(CLUSTER_QUEUES, name, spec={"namespaceSelector": {}, "resourceGroups": groups})
     await scene.make(LOCAL_QUEUES, name, namespace="team", spec={"clusterQueue": name})
     selects = {"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].model == 'a'"}}
-    await scene.make(DEVICE_CLASSES, DRIVER, spec={"selectors": [selects]})
+    await scene.share(DEVICE_CLASSES, DRIVER, spec={"selectors": [selects]})
     asked = {"name": "both", "exactly": {"deviceClassName": DRIVER, "count": 2}}
     spec = {"spec": {"devices": {"requests": [asked]}}}
-    await scene.make(CLAIM_TEMPLATES, "both", namespace="team", spec=spec)
+    await scene.share(CLAIM_TEMPLATES, "both", namespace="team", spec=spec)
 
 
-async def claiming_gang(scene: QueueLab, name: str, queue: str) -> None:
-    """Two pods, each with a claim for both devices of a node."""
+async def claiming_gang(scene: QueueLab, name: str, queue: str, *, pods: int = 2, priority: str | None = None) -> None:
+    """Each pod has a claim for both devices of a node, and CPU that four of them find there."""
     resources = {"requests": {"cpu": "1"}, "claims": [{"name": "devices"}]}
     pod = {
         "restartPolicy": "Never",
@@ -220,8 +267,9 @@ async def claiming_gang(scene: QueueLab, name: str, queue: str) -> None:
         "terminationGracePeriodSeconds": 0,
     }
     template = {"metadata": {"annotations": {COMPLETE_AFTER: "1h"}}, "spec": pod}
-    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": {QUEUE: queue}}}
-    body["spec"] = {"suspend": True, "parallelism": 2, "completions": 2, "template": template}
+    labels = {QUEUE: queue, **({"kueue.x-k8s.io/priority-class": priority} if priority else {})}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": labels}}
+    body["spec"] = {"suspend": True, "parallelism": pods, "completions": pods, "template": template}
     await scene.client.create(JOBS, body, dict[str, Any], namespace="team")
 
 
@@ -244,6 +292,21 @@ def publish(cluster: Cluster, name: str) -> None:
         "spec": spec,
     }
     cluster.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(body))
+
+
+async def ours_once(scene: QueueLab, resource: Resource, number: int, what: str) -> None:
+    """Wait until the controller's namespace has so many objects of placeholders."""
+    selection = Selection(namespace=NAMESPACE, label_selector=PLACEHOLDER_OF)
+    deadline_s = time.monotonic() + 60.0
+    while len(seen := (await scene.client.list_all(resource, dict[str, Any], selection)).items) != number:
+        assert time.monotonic() < deadline_s, f"{what}: {[one['metadata']['name'] for one in seen]}"
+        await asyncio.sleep(0.1)
+
+
+async def nothing_left(scene: QueueLab) -> None:
+    await none_left(scene)
+    for resource in (CLAIM_TEMPLATES, DEVICE_CLAIMS):
+        await ours_once(scene, resource, 0, f"no {resource.plural} are left")
 
 
 def given_out(cluster: Cluster) -> set[tuple[str, str]]:

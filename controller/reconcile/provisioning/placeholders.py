@@ -47,7 +47,7 @@ _NO_COPIES: Final[Mapping[str, ClaimCopy]] = {}
 class Placeholder(NamedTuple):
     """``of``: the uid of its Workload. ``node``: where it is bound; empty while it waits. ``over``: it has ended, be it
     that kube-scheduler or a node put an end to it. ``going``: it is being deleted. ``claims``: whether it gets devices
-    by claim.
+    by claim; kube-scheduler makes one for an extended resource, which the pod does not name.
     """
 
     name: str
@@ -138,6 +138,8 @@ class Placeholders:
     def tell(self, name: str, placeholder: Placeholder | None, now_s: float) -> list[WorkloadKey]:
         """Store a placeholder; None for one that is gone. Returns the workloads to decide on."""
         before = self._all.pop(name, None)
+        if before is not None and placeholder is not None and before.uid == placeholder.uid and before.claims:
+            placeholder = placeholder._replace(claims=True)
         if before is not None:
             self._by[before.workload].pop(name)
             if not self._by[before.workload]:
@@ -153,6 +155,15 @@ class Placeholders:
         for key in found - self._by.keys():
             self._sent.pop(key, None)
         return sorted(found)
+
+    def tell_claim(self, name: str, now_s: float) -> list[WorkloadKey]:
+        """Note that there is a claim for the placeholder of this name, if it is one. Returns the workloads to decide
+        on.
+        """
+        placeholder = self._all.get(name)
+        if placeholder is None or placeholder.claims:
+            return []
+        return self.tell(name, placeholder._replace(claims=True), now_s)
 
     def tell_copy(self, name: str, copy: ClaimCopy | None) -> list[WorkloadKey]:
         """Store a copy; None for one that is gone. Returns the workloads to decide on."""

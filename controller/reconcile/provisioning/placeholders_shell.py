@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DEVICE_SLICES, NODES, PODS, RawWorkloads
+from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_SLICES, NODES, PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
 from controller.cluster.writing.stampedwrites import failure, stamped_write, why_not
@@ -23,7 +23,7 @@ from controller.jobs.framework.raw import JobError, Json, mapping
 from controller.messages import provisioning as words
 from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.decode import DecodeError, decode
-from controller.objects.deviceclaims import ResourceClaimTemplate
+from controller.objects.deviceclaims import ResourceClaim, ResourceClaimTemplate
 from controller.objects.meta import object_key
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
@@ -45,6 +45,7 @@ from controller.reconcile.provisioning.placeholders import (
 )
 from controller.scheduler.decisions.decisions import Event
 from controller.scheduler.decisions.reasons import EventType
+from controller.scheduler.dra.allocation.held import pod_of
 from controller.scheduler.engine import Engine
 from controller.scheduler.flavors.spot import spot_rule_of
 from controller.scheduler.kueue.comingnodes import coming_places
@@ -114,12 +115,21 @@ class PlaceholderController:
             self._wake()
         elif observed.resource == CLAIM_TEMPLATES:
             self._template(observed)
+        elif observed.resource == DEVICE_CLAIMS:
+            match observed.change:
+                case Added(new=entry) | Changed(new=entry):
+                    self._claim(entry.object)
         elif observed.resource == PODS:
             match observed.change:
                 case Added(key=key, new=entry) | Changed(key=key, new=entry):
                     self._pod(object_key(*key), entry.object)
                 case Removed(key=key, old=entry):
                     self._gone(object_key(*key), entry.object)
+
+    def _claim(self, claim: ResourceClaim) -> None:
+        if claim.metadata.namespace == self._namespace:
+            name = pod_of(claim.metadata).partition("/")[2]
+            self._enqueue(*self.placeholders.tell_claim(name, self._clock.monotonic()))
 
     def _template(self, observed: ObjectChange) -> None:
         match observed.change:
@@ -216,8 +226,8 @@ class PlaceholderController:
             await sleep(self._clock, _GATHER_S)
 
     def _follow(self) -> None:
-        """Looks once for pods of workloads that had placeholders before this leader began: they were heard of before
-        it was known whose placeholders there are.
+        """Looks once for pods of workloads that had placeholders before this leader began, and for claims: they were
+        heard of before it was known whose placeholders there are.
         """
         pods = self._feeds[PODS]
         if not self._followed and pods.synced:
@@ -225,6 +235,8 @@ class PlaceholderController:
             for pod in list(pods.objects()) if self.placeholders.names() else ():
                 if WORKLOAD_OF_POD in pod.metadata.annotations:
                     self._pod(pod.key, pod)
+            for claim in list(self._feeds[DEVICE_CLAIMS].objects()) if DEVICE_CLAIMS in self._feeds else ():
+                self._claim(claim)
 
     def _look(self) -> None:
         """Asks the engine anew what is to come, and has every workload looked at that this concerns."""

@@ -280,6 +280,17 @@ def test_one_that_has_devices_gives_way_to_a_pod_of_any_workload() -> None:
     known.validate()
 
 
+def test_one_that_has_devices_as_an_extended_resource_gives_way_too() -> None:
+    """kube-scheduler makes the claim, which names the pod and not the other way round."""
+    known = told(pod("a", "n1"), pod("b", "n1"))
+    assert known.tell_claim("a", NOW_S) == [KEY]
+    assert known.tell_claim("a", NOW_S) == known.tell_claim("stranger", NOW_S) == []
+    known.tell("a", placeholder_of(pod("a", "n1")), NOW_S)
+    assert known.tell_pod("team/p", WorkloadKey("team/other"), "n1", waits=True) == [KEY]
+    assert names(of=known.decide(KEY, workload(), Phase.WAITS, {"main": 0}, NOW_S).remove) == ["a"]
+    known.validate()
+
+
 def test_a_pod_that_is_gone_keeps_nothing_away() -> None:
     known = told(pod("a", "n1", claims=True))
     known.tell_pod("team/p", WorkloadKey("team/other"), "n1", waits=True)

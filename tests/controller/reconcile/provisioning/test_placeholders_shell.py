@@ -8,6 +8,7 @@ from typing import Any
 from controller.cluster.watching.kinds import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
+    DEVICE_CLAIMS,
     DEVICE_CLASSES,
     DEVICE_SLICES,
     FLAVORS,
@@ -246,6 +247,30 @@ async def test_placeholders_claim_by_a_copy_of_the_template_which_goes_as_the_jo
         spec = {"nodeSelector": {"kubernetes.io/hostname": "n0"}, "containers": []}
         here.server.create(PODS, "p", {"metadata": meta, "spec": spec}, namespace="team")
         await eventually(lambda: [each["spec"].get("nodeName") for each in placeholders(here)] == ["n1"])
+
+
+async def test_a_placeholder_with_a_claim_for_an_extended_resource_leaves_its_devices_to_any_pod() -> None:
+    async with scene(claims=True) as here:
+        gang(here, "w", 2)
+        gang(here, "claims", 1, claims="both")
+        await eventually(lambda: len(placeholders(here)) == 3, what="three placeholders")
+        plain = [each for each in placeholders(here) if "resourceClaims" not in each["spec"]]
+        node(here, "n0")
+        publish(here, "n0")
+        for each in plain:
+            bind(here, each["metadata"]["name"], "n0")
+        made = plain[0]["metadata"]
+        owner = {"kind": "Pod", "name": made["name"], "controller": True, "apiVersion": "v1", "uid": made["uid"]}
+        notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
+        meta = {"annotations": notes, "ownerReferences": [owner]}
+        here.server.create(DEVICE_CLAIMS, "made", {"metadata": meta, "spec": {}}, namespace=made["namespace"])
+        meta = {"annotations": {"kueue.x-k8s.io/workload": "other"}, "labels": {"kueue.x-k8s.io/podset": "main"}}
+        spec = {"nodeSelector": {"kubernetes.io/hostname": "n0"}, "containers": []}
+        here.server.create(PODS, "p", {"metadata": meta, "spec": spec}, namespace="team")
+        await eventually(
+            lambda: made["uid"] not in {each["metadata"]["uid"] for each in placeholders(here)}, what="it leaves"
+        )
+        assert plain[1]["metadata"]["uid"] in {each["metadata"]["uid"] for each in placeholders(here)}
 
 
 async def test_copies_of_claim_templates_go_at_an_eviction() -> None:

@@ -72,12 +72,14 @@ class Phase(Enum):
 
 
 class PlaceholderSteps(NamedTuple):
-    """Placeholders and then copies to remove, and names and pod sets of placeholders to create. ``unsettled``: some
-    were bound or gave way just now, and the workload is to be decided on again.
+    """Placeholders and then copies to remove, and names and pod sets of placeholders to create. ``claiming``: pod sets
+    of which some wait that may name copies, which have to be there. ``unsettled``: some were bound or gave way just
+    now, and the workload is to be decided on again.
     """
 
     remove: tuple[Placeholder, ...] = ()
     remove_copies: tuple[ClaimCopy, ...] = ()
+    claiming: tuple[str, ...] = ()
     create: tuple[tuple[str, str], ...] = ()
     unsettled: bool = False
 
@@ -133,7 +135,7 @@ class Placeholders:
         """All copies, by workload; a workload without any has no entry."""
         self._giving_way = GivingWay()
         self._too_many_s: dict[WorkloadKey, dict[str, float]] = {}
-        """Since when too many with claims wait, by workload that waits and by pod set."""
+        """Since when too many with claims wait, by workload that waits and by pod set. ``_surplus`` writes it."""
 
     def tell(self, name: str, placeholder: Placeholder | None, now_s: float) -> list[WorkloadKey]:
         """Store a placeholder; None for one that is gone. Returns the workloads to decide on."""
@@ -252,7 +254,8 @@ class Placeholders:
             return PlaceholderSteps(tuple(_still(remove)), tuple(copies))
         for each in in_the_way:
             self._giving_way.gave(key, each.node, now_s)
-        steps = PlaceholderSteps(tuple(_still(remove)), tuple(copies))
+        claiming = tuple(sorted({each.pod_set for each in mine if each.claims and not each.node}))
+        steps = PlaceholderSteps(tuple(_still(remove)), tuple(copies), claiming)
         if missing is None:
             return steps
         return self._awaiting(steps, workload, mine, missing, {each.name for each in every}, joining, now_s)
@@ -291,11 +294,11 @@ class Placeholders:
         self, key: WorkloadKey, pod_set: str, waiting: Sequence[Placeholder], now_s: float
     ) -> tuple[list[Placeholder], bool]:
         """Those of a pod set's that are too many and go now, and whether others may go later."""
-        since = self._too_many_s.setdefault(key, {})
         if not any(each.claims for each in waiting):
-            since.pop(pod_set, None)
+            self._too_many_s.get(key, {}).pop(pod_set, None)
             return list(waiting), False
-        if now_s >= since.setdefault(pod_set, now_s) + DEVICES_FOUND_S:
+        since_s = self._too_many_s.setdefault(key, {}).setdefault(pod_set, now_s)
+        if now_s >= since_s + DEVICES_FOUND_S:
             return list(waiting), False
         return [each for each in waiting if not each.claims], True
 

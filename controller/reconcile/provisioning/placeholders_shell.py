@@ -261,6 +261,9 @@ class PlaceholderController:
         for copy in steps.remove_copies:
             await self._remove_copy(copy)
         copies: dict[str, str] = {}
+        for pod_set in steps.claiming:
+            if (wanted := self._wanted(named, pod_set)) is not None:
+                await self._copies(*wanted, copies)
         for name, pod_set in steps.create:
             await self._create(named, name, pod_set, copies)
         if steps.create:
@@ -303,18 +306,12 @@ class PlaceholderController:
         """Creates a placeholder. ``copies``: the copies of the workload's claim templates, by template; those that are
         missing are made and added.
         """
-        spec, kept = self._raws.of(key), self._ledger.get(key)
-        pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
-        pod_set_json = next((each for each in pod_sets if each.get("name") == pod_set), None)
-        if pod_set_json is None or kept is None:
+        wanted = self._wanted(key, pod_set)
+        if wanted is None:
             return
-        workload = kept.workload
         try:
-            spot = self._spot(key)
-            wanted = await self._copies(workload, pod_set_json, copies)
-            body = placeholder_body(
-                name, self._namespace, self._image, workload, pod_set_json, self._flavor, spot, wanted
-            )
+            spot, copied = self._spot(key), await self._copies(*wanted, copies)
+            body = placeholder_body(name, self._namespace, self._image, *wanted, self._flavor, spot, copied)
         except (FlavorMissingError, JobError) as error:
             raise ActionFailedError(str(error)) from None
         outcome = await self._put(stamped_write(Verb.CREATE, PODS, body["metadata"], body, Failpoint.PLACEHOLDER))
@@ -323,6 +320,13 @@ class PlaceholderController:
         message = words.placeholder_refused(name, why_not(outcome))
         self._tell((Event(key, EventType.WARNING, FAILED_CREATE, message),))
         raise ActionFailedError(message)
+
+    def _wanted(self, key: WorkloadKey, pod_set: str) -> tuple[Workload, Json] | None:
+        """The workload, and its pod set as JSON; None where there is none."""
+        spec, kept = self._raws.of(key), self._ledger.get(key)
+        pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
+        found = next((each for each in pod_sets if each.get("name") == pod_set), None)
+        return None if found is None or kept is None else (kept.workload, found)
 
     async def _copies(self, workload: Workload, pod_set: Json, copies: dict[str, str]) -> dict[str, str]:
         """The copies of the claim templates of placeholders for the pod set, by template; none where its autoscaler

@@ -404,15 +404,36 @@ def notes_of(cluster: Cluster, flavor: str) -> dict[str, str]:
 
 
 async def test_the_example_provokes_its_nodes(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.kubectl("create", "namespace", "team-a")
-    cluster.kubectl("apply", "--server-side", "-f", str(EXAMPLE))
     async with lab(cluster, LIMIT) as scene:
+        await scene.share(NAMESPACES, "team-a")
+        cluster.kubectl("apply", "--server-side", "-f", str(EXAMPLE))
         with scene.controllers(tmp_path, "one", flags=ALONE):
             found = await placeholders_once(scene, lambda seen: len(seen) == 2, "there are two")
             assert found[0]["spec"]["nodeSelector"] == {"pool": "cloud-gpus"}
             assert found[0]["spec"]["priority"] == -10
             cluster.kubectl("delete", "job", "-n", "team-a", "two-nodes")
             await none_left(scene)
+
+
+async def test_the_example_with_claims_provokes_its_nodes_by_their_devices(cluster: Cluster, tmp_path: Path) -> None:
+    mapping = f"{{name: {GPU}, deviceClassNames: [gpu.nvidia.com]}}"
+    (tmp_path / "controller.yaml").write_text(f"{CONFIG}resources: {{deviceClassMappings: [{mapping}]}}\n")
+    async with lab(cluster, LIMIT) as scene:
+        await scene.share(NAMESPACES, "team-a")
+        selects = {
+            "cel": {
+                "expression": "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
+            }
+        }
+        await scene.make(DEVICE_CLASSES, "gpu.nvidia.com", spec={"selectors": [selects]})
+        cluster.kubectl("apply", "--server-side", "-f", str(EXAMPLE.with_name("claims-that-come.yaml")))
+        with scene.controllers(tmp_path, "one", flags=ALONE):
+            await ours_once(scene, DEVICE_CLAIMS, 2, "each placeholder has a claim")
+            for claim in (await scene.client.list_all(DEVICE_CLAIMS, dict[str, Any])).items:
+                assert claim["spec"]["devices"]["requests"][0]["exactly"]["count"] == 8
+            cluster.kubectl("delete", "job", "-n", "team-a", "two-nodes-by-claim")
+            await nothing_left(scene)
+    cluster.kubectl("delete", "deviceclasses", "--all")
 
 
 def of_both_kinds(pool: str, spot: int, safe: int) -> list[Json]:

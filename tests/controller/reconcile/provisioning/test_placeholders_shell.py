@@ -306,6 +306,33 @@ async def test_a_copy_that_comes_late_is_removed() -> None:
         await eventually(lambda: not copies(here), what="it is removed")
 
 
+async def test_a_copy_that_is_made_after_the_wait_has_ended_is_removed() -> None:
+    async with scene(claims=True) as here:
+        finished: list[str] = []
+
+        def ends_first(method: str, path: str) -> None:
+            if method == "POST" and path.endswith("/resourceclaimtemplates") and not finished:
+                finished.append(path)
+                here.finish("w")
+
+        here.server.refuse = ends_first
+        gang(here, "w", 2, claims="both")
+        await eventually(lambda: bool(finished) and bool(here.server.seen("DELETE", "/resourceclaimtemplates/")))
+        await eventually(lambda: not copies(here) and not placeholders(here), what="nothing is left")
+
+
+async def test_a_copy_that_is_deleted_while_its_placeholders_wait_is_made_anew() -> None:
+    """A late write of a former leader may do that; a placeholder whose claim is not made yet would wait for ever."""
+    async with scene(claims=True) as here:
+        gang(here, "w", 2, claims="both")
+        await eventually(lambda: len(placeholders(here)) == 2)
+        (before,) = copies(here)
+        meta = before["metadata"]
+        here.server.delete(CLAIM_TEMPLATES, meta["name"], namespace=meta["namespace"])
+        await eventually(lambda: len(copies(here)) == 1, what="there is one again")
+        assert copies(here)[0]["metadata"]["name"] == meta["name"]
+
+
 async def test_where_no_claims_are_served_nothing_is_asked_of_their_templates() -> None:
     async with scene() as here:
         gang(here, "w", 1)

@@ -14,7 +14,7 @@ from controller.objects.core import CAPACITY_TYPE
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from inventory.api.names import SPOT
+from inventory.api.names import NODE_TEMPLATE, SPOT
 from tests.support.e2e.articles import GPU, Json, Scene
 from tests.support.e2e.incluster import NAMESPACE, InCluster
 from tests.support.e2e.karpenterlab import here, instance_type, karpenter
@@ -26,7 +26,11 @@ pytestmark = pytest.mark.e2e
 
 EXAMPLE = EXAMPLES / "capacity" / "karpenter-nodepool.yaml"
 POOL = "karpenter.sh/nodepool"
-CONFIG = {"tessera": {"policy": "tessera", "pendingCondition": {"after": "1s"}}}
+PORT = "net.example.com"
+CONFIG = {
+    "tessera": {"policy": "tessera", "pendingCondition": {"after": "1s"}},
+    "resources": {"deviceClassMappings": [{"name": f"{PORT}/port", "deviceClassNames": [PORT]}]},
+}
 TYPES = (instance_type("p4d.24xlarge", 8, 32.0), instance_type("g5.12xlarge", 4, 6.0))
 
 
@@ -140,6 +144,71 @@ def test_a_job_that_is_for_no_spot_node_gets_one_on_demand_from_a_pool_of_both(s
     until(lambda: fleet.nodes() == {}, "no node is left", 240)
     for name in ("cheap", "safe"):
         scene.delete_job(f"ml/{name}")
+
+
+def with_ports(scene: Scene) -> None:
+    """A queue of a flavor whose nodes have network ports by claim beside their GPUs, and a template of such a claim."""
+    documents = {each["kind"]: each for each in yaml.safe_load_all(EXAMPLE.read_text())}
+    flavor, queue, line = (documents[kind] for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue"))
+    flavor["metadata"] |= {"name": PORT, "annotations": {NODE_TEMPLATE: ports()}}
+    (group,) = queue["spec"]["resourceGroups"]
+    group["coveredResources"].append(f"{PORT}/port")
+    group["flavors"][0]["name"] = PORT
+    group["flavors"][0]["resources"].append({"name": f"{PORT}/port", "nominalQuota": 32})
+    queue["metadata"]["name"] = line["metadata"]["name"] = line["spec"]["clusterQueue"] = "ports"
+    selects = {"cel": {"expression": f"device.driver == '{PORT}'"}}
+    asked = {"devices": {"requests": [{"name": "port", "exactly": {"deviceClassName": PORT}}]}}
+    dra = {"apiVersion": "resource.k8s.io/v1"}
+    scene.create({**dra, "kind": "DeviceClass", "metadata": {"name": PORT}, "spec": {"selectors": [selects]}})
+    template = {**dra, "kind": "ResourceClaimTemplate", "metadata": {"name": "port", "namespace": "ml"}}
+    for document in (flavor, queue, line, {**template, "spec": {"spec": asked}}):
+        scene.create(document)
+
+
+def ports(**more: bool) -> str:
+    template = {"gpus": 8, "allocatable": {"cpu": "30"}, "devices": [{"driver": PORT, "count": 4}], "max": 2, **more}
+    return json.dumps(template | {"labels": {POOL: "gpu-nodepool"}})
+
+
+def with_port(name: str) -> Json:
+    job = gang(name, 8)
+    job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "ports"
+    spec = job["spec"]["template"]["spec"]
+    spec["resourceClaims"] = [{"name": "port", "resourceClaimTemplateName": "port"}]
+    spec["containers"][0]["resources"]["claims"] = [{"name": "port"}]
+    return job
+
+
+def test_karpenter_brings_nodes_for_pods_with_claims_where_placeholders_have_none(scene: Scene, fleet: Fleet) -> None:
+    """It refuses pods with claims unless it is told otherwise."""
+    with_ports(scene)
+    scene.create(with_port("refused"))
+    until(lambda: len(fleet.placeholders()) == 1, "a placeholder")
+    assert "resourceClaims" in fleet.placeholders()[0]["spec"]
+
+    def told() -> bool:
+        listed = json.loads(scene.kubectl("get", "events", "-n", NAMESPACE, "-o", "json"))["items"]
+        return any("Dynamic Resource Allocation requirements" in each["message"] for each in listed)
+
+    until(told, "Karpenter refuses it", 120)
+    assert fleet.nodes() == {}
+    scene.delete_job("ml/refused")
+    until(lambda: fleet.placeholders() == [], "no placeholder is left")
+    note = f"{NODE_TEMPLATE}={ports(placeholderClaims=False)}"
+    scene.kubectl("annotate", "resourceflavors.kueue.x-k8s.io", PORT, "--overwrite", note)
+    scene.create(with_port("brought"))
+    until(lambda: len(fleet.nodes()) == 1, "a node comes", 240)
+    (name,) = fleet.nodes()
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": PORT, "nodeName": name, "pool": pool, "devices": [{"name": f"port-{at}"} for at in range(4)]}
+    scene.create(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+    )
+    until(lambda: len(running(scene, "ml/brought")) == 1, "the job runs", 240)
+    scene.finish("ml/brought")
+    until(lambda: fleet.nodes() == {}, "no node is left", 240)
+    scene.delete_job("ml/brought")
+    scene.kubectl("delete", "resourceslices", name, "--ignore-not-found")
 
 
 def beside_a_large_one(scene: Scene, name: str, **notes: str) -> str:

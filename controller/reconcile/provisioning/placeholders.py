@@ -196,10 +196,10 @@ class Placeholders:
         """Note that a pod was sent to a node; empty for none. ``waits``: it has not got there yet. Returns the
         workloads to decide on.
         """
-        found = {workload} if self._tell_sent(key, workload, node) else set()
+        concerned = {workload} if self._tell_sent(key, workload, node) else set()
         if self._giving_way.tell(key, node if waits else ""):
-            found |= {each.workload for each in self._all.values() if each.node == node and each.claims}
-        return sorted(found)
+            concerned |= {each.workload for each in self._all.values() if each.node == node and each.claims}
+        return sorted(concerned)
 
     def _tell_sent(self, key: str, workload: WorkloadKey, node: str) -> bool:
         known = self._sent.get(workload)

@@ -323,10 +323,10 @@ class PlaceholderController:
 
     def _wanted(self, key: WorkloadKey, pod_set: str) -> tuple[Workload, Json] | None:
         """The workload, and its pod set as JSON; None where there is none."""
-        spec, kept = self._raws.of(key), self._ledger.get(key)
+        spec, entry = self._raws.of(key), self._ledger.get(key)
         pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
-        found = next((each for each in pod_sets if each.get("name") == pod_set), None)
-        return None if found is None or kept is None else (kept.workload, found)
+        named = next((each for each in pod_sets if each.get("name") == pod_set), None)
+        return None if named is None or entry is None else (entry.workload, named)
 
     async def _copies(self, workload: Workload, pod_set: Json, copies: dict[str, str]) -> dict[str, str]:
         """The copies of the claim templates of placeholders for the pod set, by template; none where its autoscaler

@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Byte code is kept whatever PYTHONDONTWRITEBYTECODE says, in one folder that `clean` removes: each process would compile anew.
 BYTECODE := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/bytecode
 # Packages' plugins for Hypothesis stay out: selenium's trio brings one, a quarter of a second for each process.
-UNIT := PYTHONHASHSEED=0 HYPOTHESIS_NO_PLUGINS=1 $(BYTECODE) $(BIN)/pytest -q -n 4 --dist worksteal --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu
+UNIT := PYTHONHASHSEED=0 HYPOTHESIS_NO_PLUGINS=1 $(BYTECODE) $(BIN)/pytest -q --durations=5 --durations-min=5 -n 4 --dist worksteal --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/gpu
 NOT_HERE := not e2e and not conformance and not gpu and not bench
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 

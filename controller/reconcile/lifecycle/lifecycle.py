@@ -58,6 +58,12 @@ class NodesAwaited(msgspec.Struct, frozen=True, kw_only=True):
     limit_s: float
 
 
+FOUND_WITHIN_S = 10.0
+"""The least seconds from a leader's beginning until it says that nodes did not come. They may have come while nobody
+led, and the first decision about the workload is still to be made.
+"""
+
+
 class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of a workload's queues. ``checks``: the admission checks that hold for its flavors.
 
@@ -134,6 +140,14 @@ def nodes_awaited(engine: Engine, workload: Workload) -> NodesAwaited | None:
     texts = (each.metadata.annotations.get(PROVISION_TIMEOUT) for each in told)
     limit_s = next((found for text in texts if (found := timeout_s(text)) is not None), PROVISION_TIMEOUT_S)
     return NodesAwaited(flavors=names, until_s=epoch_s(reserved.last_transition_time) + limit_s, limit_s=limit_s)
+
+
+def led_since(queues: QueuePolicies, begun_s: float) -> QueuePolicies:
+    """The rules under a leader that began at that time, in seconds since 1970."""
+    nodes = queues.nodes
+    if nodes is None or nodes.until_s >= begun_s + FOUND_WITHIN_S:
+        return queues
+    return msgspec.structs.replace(queues, nodes=msgspec.structs.replace(nodes, until_s=begun_s + FOUND_WITHIN_S))
 
 
 def _uncounted(engine: Engine, workload: Workload) -> str:

@@ -40,9 +40,11 @@ class LifecycleController:
         self._writes = writes
         self._stepped = stepped
         self._due = DueTimes()
+        self._begun_s = 0.0
 
     def begin(self, now_s: float) -> None:
         """Notes that the term decides from now on."""
+        self._begun_s = now_s
         rules = self._config.wait_for_pods_ready
         looking = None if rules is None else msgspec.structs.replace(rules, looks_since_s=now_s)
         self._config = msgspec.structs.replace(self._config, wait_for_pods_ready=looking)
@@ -55,7 +57,7 @@ class LifecycleController:
             return
         if entry.writing or key in self._engine.state.unwritten.admissions:
             return
-        queues = lifecycle.queue_policies(self._engine, entry.workload)
+        queues = lifecycle.led_since(lifecycle.queue_policies(self._engine, entry.workload), self._begun_s)
         step = lifecycle.step(entry.workload, queues, self._config, now_s)
         if step is None:
             self._due.set(key, lifecycle.due_s(entry.workload, self._config, queues))

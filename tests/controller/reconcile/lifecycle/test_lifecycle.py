@@ -22,7 +22,15 @@ from controller.objects.workload import (
     WorkloadSpec,
     WorkloadStatus,
 )
-from controller.reconcile.lifecycle.lifecycle import NodesAwaited, QueuePolicies, Step, backoff_s, due_s, step
+from controller.reconcile.lifecycle.lifecycle import (
+    NodesAwaited,
+    QueuePolicies,
+    Step,
+    backoff_s,
+    due_s,
+    led_since,
+    step,
+)
 from controller.reconcile.lifecycle.pendingcause import PendingCause
 from controller.scheduler.decisions.gangverdict import PATIENCE_S, with_gang_verdict
 from controller.scheduler.decisions.reasons import PendingReason
@@ -464,6 +472,17 @@ def test_a_workload_whose_nodes_do_not_come_in_time_gives_its_quota_back() -> No
     assert evicted_for(found) == ("NodesDidNotCome", "Nodes of spot, more did not come within 15m")
     admitted = workload(condition("QuotaReserved"), condition("Admitted"))
     assert evicted_for(step(admitted, queues, EngineConfig(), NOW_S + 900.0)) is None
+
+
+def test_a_new_leader_looks_for_nodes_before_it_says_that_they_did_not_come() -> None:
+    waits = workload(condition("QuotaReserved"))
+    queues = QueuePolicies(nodes=NodesAwaited(flavors=("spot",), until_s=NOW_S + 900.0, limit_s=900.0))
+    early, late = led_since(queues, NOW_S + 100.0), led_since(queues, NOW_S + 2000.0)
+    assert early is queues
+    assert evicted_for(step(waits, late, CONFIG, NOW_S + 2009.0)) is None
+    assert due_s(waits, CONFIG, late) == NOW_S + 2010.0
+    assert evicted_for(step(waits, late, CONFIG, NOW_S + 2010.0)) is not None
+    assert led_since(QueuePolicies(), NOW_S) == QueuePolicies()
 
 
 def evicted_for(found: Step | None) -> tuple[str, str] | None:

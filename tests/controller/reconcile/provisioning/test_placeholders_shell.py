@@ -15,6 +15,7 @@ from controller.cluster.watching.kinds import (
     NODES,
     PODS,
     TOPOLOGIES,
+    WORKLOADS,
 )
 from controller.objects.core import SPOT_LABELS
 from inventory.api.names import (
@@ -45,14 +46,18 @@ async def scene(*, limit: str = "15m", claims: bool = False, **template: Any) ->
         if claims:
             furnish_claims(here)
             template = {"devices": [{"driver": DRIVER, "count": 2}], **template}
-        levels = [{"nodeLabel": "kubernetes.io/hostname"}]
-        here.make(TOPOLOGIES, "hosts", {}, spec={"levels": levels})
-        notes = {NODE_TEMPLATE: json.dumps(TEMPLATE | template), PROVISION_TIMEOUT: limit}
-        spec = {"nodeLabels": {"pool": "cpu"}, "topologyName": "hosts"}
-        here.make(FLAVORS, "default", {"annotations": notes}, spec=spec)
-        here.queue(cpus=100)
+        furnish(here, limit, **template)
         async with here.controller(config(MAPPED if claims else TESSERA), core_only=False):
             yield here
+
+
+def furnish(here: Stage, limit: str, **template: Any) -> None:
+    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    here.make(TOPOLOGIES, "hosts", {}, spec={"levels": levels})
+    notes = {NODE_TEMPLATE: json.dumps(TEMPLATE | template), PROVISION_TIMEOUT: limit}
+    spec = {"nodeLabels": {"pool": "cpu"}, "topologyName": "hosts"}
+    here.make(FLAVORS, "default", {"annotations": notes}, spec=spec)
+    here.queue(cpus=100)
 
 
 def furnish_claims(here: Stage) -> None:
@@ -155,6 +160,24 @@ async def test_those_whose_nodes_do_not_come_are_taken_back_and_the_flavor_rests
         (said,) = [one["message"] for one in here.conditions("w") if one["type"] == "Evicted"]
         assert said == "Nodes of default did not come within 1s"
         await eventually(lambda: not placeholders(here), what="no placeholder is left")
+
+
+async def test_nodes_that_came_while_nobody_led_are_found_though_the_time_is_over() -> None:
+    """A new leader finds the time over in the moment in which it begins."""
+    async with stage() as here:
+        furnish(here, "15m")
+        async with here.controller(config(TESSERA), core_only=False):
+            gang(here, "w", 2)
+            await eventually(lambda: here.condition("w", "QuotaReserved") == "True/QuotaReserved")
+        for name in ("n0", "n1"):
+            node(here, name)
+        long_ago = [{**each, "lastTransitionTime": "2020-01-01T00:00:00Z"} for each in here.conditions("w")]
+        here.server.merge(WORKLOADS, "w", {"status": {"conditions": long_ago}}, namespace="team")
+        async with here.controller(config(TESSERA), core_only=False):
+            await eventually(lambda: here.condition("w", "Admitted") != "" or here.condition("w", "Evicted") != "")
+            await here.until_admitted("w")
+            assert here.condition("w", "Evicted") == ""
+            assert hosts(here, "w") == {"n0", "n1"}
 
 
 async def test_the_job_says_for_how_long_it_waits() -> None:

@@ -179,7 +179,8 @@ async def test_an_agent_that_may_not_write_them_says_so_once_and_waits(
         await asyncio.sleep(0)
     assert len(server.written("node-1")) == 1
     clock.advance(FORBIDDEN_S)
-    await eventually(lambda: len(server.written("node-1")) == 2)
+    # The server has the request before the agent has its answer, from which the next wait counts.
+    await eventually(lambda: len(server.written("node-1")) == 2 and conditions.settled)
     assert [record.message for record in caplog.records] == ["node conditions may not be written"]
     refused[0] = False
     clock.advance(FORBIDDEN_S + 1)

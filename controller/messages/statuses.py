@@ -76,6 +76,11 @@ def awaits_nodes(queue: str, count: str, pools: str, coming: str) -> str:
 
 
 @_unadmitted
+def without_places(queue: str, why: str) -> str:
+    return f"Holds quota in ClusterQueue {queue}; {why}"
+
+
+@_unadmitted
 def topology_pending() -> str:
     return "The topology assignment is pending"
 

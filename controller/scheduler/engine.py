@@ -9,7 +9,7 @@ them: one decision without places takes 35 to 280 us, however many workloads run
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -327,15 +327,15 @@ class Engine:
             return False
         return not self._passed_over()
 
-    def next_wakeup_s(self, *, calendars: bool = True) -> float | None:
-        """When the clock alone may change something: a back-off or a minimum runtime ends, a second pass is due. Past
-        usage decays by the caller's timer, see ``sample_usage``.
+    def next_wakeup_s(self, *, calendars: bool = True, without: Collection[WorkloadKey] = ()) -> float | None:
+        """When the clock alone may change something: a back-off or a minimum runtime ends, a second pass is due, but
+        none of ``without``. Past usage decays by the caller's timer, see ``sample_usage``.
         """
         packing_s = self._packing.next_due_s(self.state.changes) if self._packing is not None else None
-        return min(filter(None, (self._cycles_due_s(calendars=calendars), packing_s)), default=None)
+        return min(filter(None, (self._cycles_due_s(calendars=calendars, without=without), packing_s)), default=None)
 
-    def _cycles_due_s(self, *, calendars: bool = True) -> float | None:
-        times = [coming.due_s for coming in self.state.notes.passes.values()]
+    def _cycles_due_s(self, *, calendars: bool = True, without: Collection[WorkloadKey] = ()) -> float | None:
+        times = [coming.due_s for key, coming in self.state.notes.passes.items() if key not in without]
         state = self.state
         backoff = state.cluster.coming_backoff
         later = (state.queues, state.preemption, self._turns, backoff, *((state.calendars,) if calendars else ()))

@@ -20,6 +20,7 @@ from controller.insight.simulation.granted.bargains import WAITING_FOR_GRANT, Ba
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.pooled.implied import pooled
 from controller.insight.simulation.pooled.runnodes import NODES_CHECK, WAITING_FOR_NODES, RunNodes
+from controller.insight.simulation.pooled.secondpasses import SecondPasses
 from controller.insight.simulation.progress import WorkLedger
 from controller.insight.simulation.report import written_time
 from controller.insight.simulation.settling import MOST_ENTRIES, Settling, UnsettledError
@@ -34,7 +35,14 @@ from controller.reconcile.lifecycle.lifecycle import QueuePolicies
 from controller.reconcile.lifecycle.pendingcause import blocked, of_decision, why
 from controller.scheduler.cluster.incoming import gpus_of
 from controller.scheduler.decisions import reasons, status
-from controller.scheduler.decisions.decisions import Admitted, Decision, Evicted, Pending, SliceReplaced
+from controller.scheduler.decisions.decisions import (
+    Admitted,
+    Decision,
+    Evicted,
+    Pending,
+    SecondPassFailed,
+    SliceReplaced,
+)
 from controller.scheduler.decisions.evictionstatus import evicted
 from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.engine import Engine
@@ -101,6 +109,7 @@ class Run:
         self._sampled_s = self.now_s
         self._done, self._everybody = 0, len(scenario.submissions) + len(scenario.requests)
         self._windows = Windows(self.now_s)
+        self._second_passes = SecondPasses()
         self._holding = 0
         """A fingerprint of the workloads that hold quota and their flavors: of ``_prints``."""
         self._prints: dict[WorkloadKey, int] = {}
@@ -164,8 +173,9 @@ class Run:
     def _end(self, last_t: float) -> End:
         forecasts = self._forecaster.all(self.engine, self.now_s)
         awaiting = {key: self._awaiting(key) for key in self.workloads if self._nodes.awaits(key)}
-        for key, why_not in self._bargains.waiting():
-            awaiting[key] = Waits(workload=key, reason=WAITING_FOR_GRANT, message=why_not)
+        others = [(key, WAITING_FOR_GRANT, why_not) for key, why_not in self._bargains.waiting()]
+        for key, reason, message in (*others, *self._second_passes.waiting()):
+            awaiting[key] = Waits(workload=key, reason=reason, message=message)
         jobs = [each for key, each in self.workloads.items() if not self._bargains.owns(key)]
         end = report.end(self.engine, jobs, forecasts, self.now_s, last_t, told=self._dated, awaiting=awaiting)
         hours, cost = self._nodes.bill(self.now_s if self._until_s is None else self._until_s)
@@ -242,7 +252,7 @@ class Run:
         times = [
             self._ends.next_s(),
             self._steps.next_s(),
-            self.engine.next_wakeup_s(calendars=False),
+            self.engine.next_wakeup_s(calendars=False, without=self._second_passes.pointless(self.engine)),
             self._windows.next_s(self.engine, self.now_s, len(self.entries)),
             self.scenario.base_s + coming[0].arrival_s if coming else None,
             self._bargains.next_s(),
@@ -324,7 +334,6 @@ class Run:
                 engine.validate()
                 self._nodes.validate(self.now_s)
             settling.cycled(decisions, (self._holding, self._done, self._next, self._bargains.steps), self.t)
-
         if self._check:
             self._bargains.validate()
 
@@ -332,6 +341,7 @@ class Run:
         key = decision.key
         match decision:
             case Admitted():
+                self._second_passes.over(key)
                 self.put(self._nodes.placed(decision.status(), self.now_s, self._config.gates))
                 self._hold(key)
                 self._waiting.pop(key, None)
@@ -349,20 +359,16 @@ class Run:
                 self._release(key, decision.reason, decision.message)
             case SliceReplaced():
                 self._finish(key, reasons.WORKLOAD_SLICE_REPLACED, f"Replaced by the workload slice {decision.by}")
+            case SecondPassFailed():
+                self._waiting[key] = None
+                self._second_passes.failed(decision, self.engine)
             case Pending():
                 self._waiting[key] = decision
 
     def _answer_checks(self, key: WorkloadKey) -> None:
-        workload = self.workloads[key]
-        replace = msgspec.structs.replace
-        waits = self._nodes.awaits(key)
-        ready = tuple(
-            each if each.name == NODES_CHECK else replace(each, state="Ready")
-            for each in workload.status.admission_checks
-            if waits or each.name != NODES_CHECK
-        )
-        if ready != workload.status.admission_checks:
-            self.put(replace(workload, status=replace(workload.status, admission_checks=ready)))
+        answered = self._nodes.checks_answered(self.workloads[key])
+        if answered is not None:
+            self.put(answered)
             self._take_steps(key)
 
     def _begin(self, key: WorkloadKey, decision: Admitted | None = None) -> None:
@@ -445,6 +451,7 @@ class Run:
         self._holding ^= self._prints[key]
 
     def _stop(self, key: WorkloadKey) -> None:
+        self._second_passes.over(key)
         self._holding ^= self._prints.pop(key, 0)
         self._nodes.stopped(key, self.now_s)
 
@@ -576,7 +583,7 @@ class Run:
     def _cause(self, key: WorkloadKey, decision: Pending | None) -> tuple[str, str]:
         """Why a workload waits: reason and message. ``decision``: the last one on it, if it was made now."""
         workload = self.workloads[key]
-        if (told := self._bargains.waits(key)) is not None:
+        if (told := self._bargains.waits(key) or self._second_passes.cause(key)) is not None:
             return told
         if self._nodes.awaits(key):
             return WAITING_FOR_NODES, self._nodes.awaits_what(workload, self.now_s)

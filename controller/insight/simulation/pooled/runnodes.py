@@ -83,6 +83,19 @@ class RunNodes:
 
     # -- workloads ---------------------------------------------------------------------------------------------------
 
+    def checks_answered(self, workload: Workload) -> Workload | None:
+        """The workload with its admission checks Ready, but ours while nodes are awaited; None if nothing changes."""
+        waits = self.awaits(WorkloadKey(workload.key))
+        replace = msgspec.structs.replace
+        ready = tuple(
+            each if each.name == NODES_CHECK else replace(each, state="Ready")
+            for each in workload.status.admission_checks
+            if waits or each.name != NODES_CHECK
+        )
+        if ready == workload.status.admission_checks:
+            return None
+        return replace(workload, status=replace(workload.status, admission_checks=ready))
+
     def placed(self, workload: Workload, now_s: float, gates: FeatureGates) -> Workload:
         """The workload that has just got its places. It is not admitted yet if some of its nodes are not there."""
         key = WorkloadKey(workload.key)

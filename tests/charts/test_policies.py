@@ -356,6 +356,12 @@ def test_what_a_job_says_itself_stays(notes: dict[str, str]) -> None:
     ("asked", "has", "gets"),
     [
         ("90s", None, 90),
+        ("1.5m", None, 90),
+        ("60.5s", None, 61),
+        (".5h", None, 600),
+        ("4500000ms", None, 600),
+        ("9999999s", None, 600),
+        ("99999h99999h99999h99999h", None, 600),
         ("2m", 30, 120),
         ("1m30s", 300, 300),
         ("1h", None, 600),

@@ -555,6 +555,9 @@ async def test_pods_of_a_queue_are_marked_as_they_are_created(cluster: Cluster) 
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     }
     assert pod["spec"]["terminationGracePeriodSeconds"] == 90
+    for asked, seconds in (("1.5m", 90), ("60.5s", 61), ("1h", 600), ("99999h99999h99999h99999h", 600), ("soon", 30)):
+        given = made(labels, {"tessera.dev/checkpoint-grace": asked})
+        assert given["spec"]["terminationGracePeriodSeconds"] == seconds, asked
     less = (*switch, "--set", "controller.config.tessera.spot.maxGrace=1m")
     cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-marks-policy", *less))
     await until(

@@ -30,8 +30,9 @@ from controller.scheduler.engine import Engine
 from controller.scheduler.flavors.spot import word_problems
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.mirror.specs import QueueOwner
-from controller.scheduler.model.nodetemplate import template_problem
+from controller.scheduler.model.nodetemplate import template_problem, timeout_problem
 from controller.scheduler.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey
+from controller.scheduler.quota.prices import order_problem, price_problem
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.queueusage import shown, sums
 from controller.scheduler.quota.shares import share
@@ -326,7 +327,7 @@ class QueueStatuses:
         """
         shares, key = self._engine.shares, (type(queue), queue.metadata.name)
         of_shares = shares.problems.get(key) if shares is not None else None
-        of_nodes = self._template_problems(queue) if isinstance(queue, ClusterQueue) else ()
+        of_nodes = self._flavor_problems(queue) if isinstance(queue, ClusterQueue) else ()
         of_spot = self._spot_problems(queue) if isinstance(queue, ClusterQueue) else ()
         of_calendars = self._engine.state.calendars.of(*key).problems
         problems = (*filter(None, (of_shares,)), *of_calendars, *of_spot, *of_nodes)
@@ -362,14 +363,21 @@ class QueueStatuses:
             return _of_annotation(UNITS_COUNTED, "True", "Counted", sentence, now_s)
         return next((each for each in queue.status.conditions if each.type == UNITS_COUNTED), None)
 
-    def _template_problems(self, queue: ClusterQueue) -> Iterator[str]:
-        """The problems of the node templates of its flavors: a flavor has no conditions."""
-        cluster = self._engine.state.cluster
+    def _flavor_problems(self, queue: ClusterQueue) -> Iterator[str]:
+        """The problems of its order of flavors, and of their prices, node templates and times: a flavor has no
+        conditions.
+        """
+        cluster, annotations = self._engine.state.cluster, queue.metadata.annotations
+        extensions = cluster.config.extensions
+        if extensions.priced_flavors and (problem := order_problem(annotations)):
+            yield problem
         names = [quotas.name for group in queue.spec.resource_groups for quotas in group.flavors]
-        for name in names if cluster.config.extensions.coming_nodes else ():
-            flavor = cluster.flavors.get(FlavorName(name))
-            if flavor is not None and (problem := template_problem(flavor)):
-                yield f"ResourceFlavor {name}: {problem}"
+        for flavor in filter(None, (cluster.flavors.get(FlavorName(name)) for name in names)):
+            told = flavor.metadata.annotations
+            problems = [price_problem(told)] if extensions.priced_flavors else []
+            if extensions.coming_nodes:
+                problems += template_problem(flavor), timeout_problem(told)
+            yield from (f"ResourceFlavor {flavor.metadata.name}: {problem}" for problem in problems if problem)
 
     def _conditions(
         self,

@@ -77,6 +77,7 @@ from controller.objects.queues import (
 )
 from controller.scheduler.flavors.spot import floor_problem, spot_problem
 from controller.scheduler.mirror.specs import Adoption, QueueOwner, System, system_of
+from controller.scheduler.quota.prices import order_problem
 
 _CONTROLLER_NAMESPACE: Final = "tessera-system"
 _CLUSTER_SCOPED: Final = (
@@ -247,7 +248,8 @@ def _check_annotations(document: Document) -> None:
     annotations = strings(document.data, "metadata", "annotations")
     problem = ""
     if document.kind in _QUEUES:
-        problem = spot_problem(annotations) or floor_problem(annotations) or wait_problem(annotations)
+        problems = (each(annotations) for each in (spot_problem, floor_problem, wait_problem, order_problem))
+        problem = next(filter(None, problems), "")
     elif document.kind == "Node":
         problem = drain_problem(annotations)
     elif document.kind == "ResourceFlavor":

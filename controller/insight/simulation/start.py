@@ -13,10 +13,11 @@ from controller.objects.meta import Condition, KubernetesObject, epoch_s
 from controller.objects.queues import AdmissionCheck, AdmissionCheckStatus, LocalQueue
 from controller.scheduler.decisions.status import moment
 from controller.scheduler.model.toldtimes import duration_s, rfc3339_s, written_moment
-from inventory.api.names import CHECKPOINT_WAIT, DRAIN_AT, LAST_CHECKPOINT
+from inventory.api.names import CHECKPOINT_WAIT, DRAIN_AT, LAST_CHECKPOINT, YIELD
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time if no object carries a time: 2000-01-01T00:00:00Z."""
+_WHEN_CHECKPOINTED: Final = "when-checkpointed"
 LAST_YEAR: Final = 8999
 """The last year in which virtual time may start: no time after year 9999 can be written, and a thousand years are left
 for what runs.
@@ -60,6 +61,14 @@ def drain_problem(annotations: Mapping[str, str]) -> str:
         return ""
     found = f"metadata.annotations[{DRAIN_AT}]: found {shown(text)}"
     return f"{found}, expected a time such as 2026-01-05T18:00:00Z, or a duration from the start such as 2h. Correct it"
+
+
+def yield_problem(annotations: Mapping[str, str]) -> str:
+    """The problem of a job's annotation ``YIELD``; empty if it has none."""
+    text = annotations.get(YIELD)
+    if text is None or text == _WHEN_CHECKPOINTED:
+        return ""
+    return f"metadata.annotations[{YIELD}]: found {shown(text)}, expected {_WHEN_CHECKPOINTED}. Correct it"
 
 
 def saved_problem(annotations: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from controller.insight.simulation.documents import Document, InputError
 from controller.insight.simulation.groups import KINDS_OF_GROUPS
 from controller.insight.simulation.groups import workload_body as serving_workload
 from controller.insight.simulation.problems import shown
-from controller.insight.simulation.start import saved_problem
+from controller.insight.simulation.start import saved_problem, yield_problem
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.kind import JobKind, ObjectKind, api_version, completed
 from controller.jobs.framework.marks import is_managed, priority_class, queue_name
@@ -39,6 +39,7 @@ from controller.reconcile.pods import compose as podcompose
 from controller.reconcile.pods import group as podgroup
 from controller.scheduler.decisions.reasons import REQUEUED, PendingReason
 from controller.scheduler.flavors.spot import spot_problem
+from controller.scheduler.model.nodetemplate import timeout_problem
 from controller.scheduler.model.toldtimes import rfc3339_s
 from controller.scheduler.preemption.price import Checkpoints, checkpoints_of
 from inventory.api.names import (
@@ -298,7 +299,8 @@ class Composer:
                 _duration(document.data, key)
             except JobError as error:
                 problems.append(str(error))
-        problems += filter(None, (spot_problem(annotations(document.data)), saved_problem(annotations(document.data))))
+        said = annotations(document.data)
+        problems += filter(None, (each(said) for each in (spot_problem, saved_problem, timeout_problem, yield_problem)))
         if problems:
             what = f"{document.kind} {document.data['metadata']['name']}"
             raise InputError.of(str(document.error(f"{what}: {each}")) for each in dict.fromkeys(problems))

@@ -22,7 +22,7 @@ from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import Amount, ResourceName
-from inventory.api.names import LINK_GROUP, NODE_TEMPLATE
+from inventory.api.names import LINK_GROUP, NODE_TEMPLATE, PROVISION_TIMEOUT
 from yamlfile.levels import UnreadError, strangers_value
 from yamlfile.parsers import Unfit, go_duration
 
@@ -135,6 +135,15 @@ def timeout_s(text: str | None) -> float | None:
     except Unfit:
         return None
     return found if 0.0 < found <= _MOST_S else None
+
+
+def timeout_problem(annotations: Mapping[str, str]) -> str:
+    """The problem of an annotation ``PROVISION_TIMEOUT`` of a job or a flavor; empty if it has none."""
+    text = annotations.get(PROVISION_TIMEOUT)
+    if text is None or timeout_s(text) is not None:
+        return ""
+    expected = "a duration such as 90s or 15m, at most 24h"
+    return f"metadata.annotations[{PROVISION_TIMEOUT}]: found {_quoted(text)}, expected {expected}. Correct it"
 
 
 def template_problem(flavor: ResourceFlavor) -> str:

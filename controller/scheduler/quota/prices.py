@@ -39,6 +39,15 @@ def price_problem(annotations: Mapping[str, str]) -> str:
     return f'metadata.annotations[{HOURLY_PRICE}]: found {found}, expected a number such as "12.5". Correct it'
 
 
+def order_problem(annotations: Mapping[str, str]) -> str:
+    """The problem of a ClusterQueue's order of flavors; empty if it has none."""
+    text = annotations.get(FLAVOR_ORDER)
+    if text is None or text == BY_PRICE:
+        return ""
+    found = msgspec.json.encode(text[:_SHOWN]).decode()
+    return f"metadata.annotations[{FLAVOR_ORDER}]: found {found}, expected {BY_PRICE}. Correct it"
+
+
 def is_by_price(queue: ClusterQueue) -> bool:
     return queue.metadata.annotations.get(FLAVOR_ORDER) == BY_PRICE
 

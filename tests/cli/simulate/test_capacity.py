@@ -237,6 +237,8 @@ def test_a_start_before_usage_was_written_is_refused() -> None:
         ("tessera.dev/checkpoint-interval", "often", "expected a duration"),
         ("tessera.dev/checkpoint-grace", "-5s", "expected a duration"),
         ("tessera.dev/restart-cost", "90", "expected a duration"),
+        ("tessera.dev/provision-timeout", "soon", "expected a duration"),
+        ("tessera.dev/yield", "maybe", "expected when-checkpointed"),
     ],
 )
 def test_a_wrong_annotation_is_one_line(tmp_path: Path, key: str, value: str, expected: str) -> None:
@@ -250,15 +252,32 @@ def test_a_wrong_annotation_is_one_line(tmp_path: Path, key: str, value: str, ex
     assert expected in line
 
 
-@pytest.mark.parametrize("queue", ["ClusterQueue", "LocalQueue"])
-def test_a_wrong_annotation_of_a_queue_is_one_line(tmp_path: Path, queue: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "expected"),
+    [
+        ("ClusterQueue", "spot", "yes", "never, allowed or preferred"),
+        ("LocalQueue", "spot", "yes", "never, allowed or preferred"),
+        ("ClusterQueue", "flavor-order", "hourly-prize", "hourly-price"),
+        ("ResourceFlavor", "provision-timeout", "20 min", "a duration such as 90s or 15m, at most 24h"),
+        ("ResourceFlavor", "hourly-price", "cheap", "a number such as"),
+    ],
+)
+def test_a_wrong_annotation_of_a_queue_or_a_flavor_is_one_line(
+    tmp_path: Path, kind: str, key: str, value: str, expected: str
+) -> None:
     file = tmp_path / "queues.yaml"
-    named = {"ClusterQueue": "{name: training", "LocalQueue": "{name: jobs, namespace: ml"}[queue]
+    names = {
+        "ClusterQueue": "{name: training",
+        "LocalQueue": "{name: jobs, namespace: ml",
+        "ResourceFlavor": "{name: a100",
+    }
+    named = names[kind]
     text = (FOLDER / "gang.yaml").read_text()
-    file.write_text(text.replace(f"{named}}}", f"{named}, annotations: {{tessera.dev/spot: 'yes'}}}}"))
+    assert f"{named}}}" in text
+    file.write_text(text.replace(f"{named}}}", f"{named}, annotations: {{tessera.dev/{key}: '{value}'}}}}"))
     result = call("--fleet", FOLDER / "fleet-pool.yaml", file)
     assert result.exit_code == 2
-    assert 'metadata.annotations[tessera.dev/spot]: found "yes", expected never, allowed or preferred' in result.stderr
+    assert f'metadata.annotations[tessera.dev/{key}]: found "{value}", expected {expected}' in result.stderr
 
 
 def test_who_plays_hardware_is_told_that_pools_are_passed_over(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from controller.insight.simulation.pools.specs import Pool, PoolFleet
 from controller.objects.core import Node, is_spot
 from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import ResourceFlavor, Topology
-from controller.scheduler.model.nodetemplate import NodeTemplate, NodeTemplateError, template_of
+from controller.scheduler.model.nodetemplate import NodeTemplate, NodeTemplateError, template_of, timeout_problem
 from controller.scheduler.quota.prices import hourly_price, price_problem
 from controller.scheduler.topology.coming import gpu_node_to_come, node_to_come, slice_to_come
 from inventory.api.names import NODE_TEMPLATE
@@ -29,13 +29,13 @@ class Templated(NamedTuple):
 
 
 def wrong_template(annotations: Mapping[str, str]) -> str:
-    """The problem of a flavor's template or of its price; empty if it has none."""
+    """The problem of a flavor's template, its price or its time; empty if it has none."""
     found = {key: value for key, value in annotations.items() if key == NODE_TEMPLATE}
     try:
         template_of(ResourceFlavor(metadata=ObjectMeta(annotations=found)))
     except NodeTemplateError as wrong:
         return f"metadata.annotations[{NODE_TEMPLATE}]{str(wrong).removeprefix(NODE_TEMPLATE)}. Correct it"
-    return price_problem(annotations)
+    return price_problem(annotations) or timeout_problem(annotations)
 
 
 def with_templates(objects: Sequence[KubernetesObject], fleet: PoolFleet) -> Templated:

@@ -283,6 +283,28 @@ def test_words_about_spot_nodes_that_mean_nothing_are_conditions_of_both_kinds_o
     assert told(without) == [], "the words mean nothing there, right or wrong"
 
 
+def test_prices_orders_and_times_that_cannot_be_read_are_conditions_of_the_queues_of_their_flavor() -> None:
+    raw: Any = to_json(flavor("default", topologyName="t"))
+    raw["metadata"]["annotations"] = {"tessera.dev/hourly-price": "cheap", "tessera.dev/provision-timeout": "15"}
+    queue: Any = to_json(cluster_queue("cq"))
+    queue["metadata"]["annotations"] = {"tessera.dev/flavor-order": "hourly-prize"}
+    objects = (decode(raw, ResourceFlavor), decode(queue, ClusterQueue), local_queue("lq", "cq"))
+    beyond = Extensions(coming_nodes=True, priced_flavors=True)
+    statuses = Statuses(*objects, config=EngineConfig(extensions=beyond))
+    statuses.written()
+    ((_, message),) = told(statuses)
+    assert message == (
+        'metadata.annotations[tessera.dev/flavor-order]: found "hourly-prize", expected hourly-price. Correct it; '
+        'ResourceFlavor default: metadata.annotations[tessera.dev/hourly-price]: found "cheap", expected a number such '
+        'as "12.5". Correct it; '
+        'ResourceFlavor default: metadata.annotations[tessera.dev/provision-timeout]: found "15", expected a duration '
+        "such as 90s or 15m, at most 24h. Correct it"
+    )
+    without = Statuses(*objects)
+    without.written()
+    assert told(without) == [], "they mean nothing there"
+
+
 def test_a_node_template_that_cannot_be_used_is_a_condition_of_the_queues_of_its_flavor() -> None:
     given: Any = to_json(flavor("default", topologyName="t"))
     given["metadata"]["annotations"] = {"tessera.dev/node-template": "{gpus: 8}"}

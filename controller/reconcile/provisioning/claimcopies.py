@@ -19,6 +19,8 @@ from controller.scheduler.model.deviceclaims import of_group
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import PLACEHOLDER_FOR, PLACEHOLDER_OF
 
+NOBODYS: Final = "/"
+"""The key of no workload: what has the label and no annotation that tells its workload is nobody's, and is removed."""
 _DIGITS: Final = 16
 _LONGEST: Final = 253
 """The most characters of a template's name."""
@@ -38,7 +40,7 @@ def copy_of(template: ResourceClaimTemplate) -> ClaimCopy | None:
     of = template.metadata.labels.get(PLACEHOLDER_OF)
     if of is None:
         return None
-    workload = template.metadata.annotations.get(PLACEHOLDER_FOR, "").partition(" ")[0]
+    workload = template.metadata.annotations.get(PLACEHOLDER_FOR, NOBODYS).partition(" ")[0]
     return ClaimCopy(template.metadata.name, template.metadata.uid, of, WorkloadKey(workload))
 
 

@@ -21,7 +21,7 @@ from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.meta import is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL, decode
 from controller.objects.workload import Workload
-from controller.reconcile.provisioning.claimcopies import ClaimCopy
+from controller.reconcile.provisioning.claimcopies import NOBODYS, ClaimCopy
 from controller.reconcile.provisioning.givingway import GivingWay
 from controller.scheduler.cluster.cluster import DriftError
 from controller.scheduler.decisions import reasons
@@ -89,7 +89,7 @@ def placeholder_of(pod: Pod) -> Placeholder | None:
     of = pod.metadata.labels.get(PLACEHOLDER_OF)
     if of is None:
         return None
-    workload, _, pod_set = pod.metadata.annotations.get(PLACEHOLDER_FOR, "").partition(" ")
+    workload, _, pod_set = pod.metadata.annotations.get(PLACEHOLDER_FOR, NOBODYS).partition(" ")
     return Placeholder(
         name=pod.metadata.name,
         uid=pod.metadata.uid,

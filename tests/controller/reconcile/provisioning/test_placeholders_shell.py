@@ -204,6 +204,8 @@ async def test_what_a_former_leader_left_is_removed() -> None:
         here.queue()
         here.server.create(PODS, "left", {"metadata": meta, "spec": {}}, namespace="tessera-system")
         here.server.create(PODS, "other", {"metadata": meta, "spec": {}}, namespace="team")
+        bare = {"metadata": {"labels": meta["labels"]}, "spec": {}}
+        here.server.create(PODS, "without-a-workload", bare, namespace="tessera-system")
         async with here.controller(config(TESSERA), core_only=False):
             await eventually(lambda: [each["metadata"]["name"] for each in placeholders(here)] == ["other"])
 
@@ -310,6 +312,8 @@ async def test_copies_that_a_former_leader_left_are_removed() -> None:
         here.queue()
         here.server.create(CLAIM_TEMPLATES, "left", COPY_OF_NONE, namespace="tessera-system")
         here.server.create(CLAIM_TEMPLATES, "other", COPY_OF_NONE, namespace="team")
+        bare = {**COPY_OF_NONE, "metadata": {"labels": {PLACEHOLDER_OF: "gone"}}}
+        here.server.create(CLAIM_TEMPLATES, "without-a-workload", bare, namespace="tessera-system")
         async with here.controller(config(TESSERA), core_only=False):
             await eventually(lambda: [each["metadata"]["name"] for each in copies(here)] == ["other"])
 

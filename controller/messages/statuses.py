@@ -122,6 +122,11 @@ def nodes_interrupted(what: str, notice: str, whose: str, nodes: str) -> str:
 
 
 @_evicted
+def coming_nodes_interrupted(what: str, notice: str, whose: str, nodes: str) -> str:
+    return f"{what} is interrupted and gone in {notice}: {whose} waits for {nodes}"
+
+
+@_evicted
 def node_leaves(node: str, sign: str) -> str:
     return f"Node {node} is taken away ({sign}): its whole gang leaves before"
 

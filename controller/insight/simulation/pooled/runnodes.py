@@ -205,7 +205,8 @@ def _why(hit: Hit, whose: str) -> str:
     interruption = hit.interruption
     what = f"Pool {interruption.pool}" if interruption.pool else f"Node {interruption.node}"
     more = f" and {len(hit.nodes) - _NAMED} more" if len(hit.nodes) > _NAMED else ""
-    return words.nodes_interrupted(what, exact(interruption.notice_s), whose, f"{', '.join(hit.nodes[:_NAMED])}{more}")
+    says = words.coming_nodes_interrupted if hit.waits else words.nodes_interrupted
+    return says(what, exact(interruption.notice_s), whose, f"{', '.join(hit.nodes[:_NAMED])}{more}")
 
 
 def _places(workload: Workload) -> Iterator[str]:

@@ -52,11 +52,12 @@ class NodeChange(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """A workload that an interruption takes nodes from, and these nodes."""
+    """A workload that an interruption takes nodes from, and these nodes. ``waits``: not all of its nodes are there."""
 
     key: WorkloadKey
     interruption: Interruption
     nodes: tuple[str, ...]
+    waits: bool
 
 
 class _Slot:
@@ -197,7 +198,7 @@ class NodePools:
             concerned = set(slots)
             for key, held in self._held.items():
                 if names := tuple(slot.name for slot in held if slot in concerned):
-                    hits.setdefault(key, Hit(key, interruption, names))
+                    hits.setdefault(key, Hit(key, interruption, names, waits=bool(self.missing(key))))
             for slot in slots:
                 self._notice(slot, interruption, now_s)
         return list(hits.values())

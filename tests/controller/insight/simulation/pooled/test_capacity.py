@@ -270,6 +270,13 @@ def test_an_interrupted_pool_gives_no_node_before_its_cooldown_is_over() -> None
     assert started(result)[1:3] == ["1800 Evicted train", "3220 Admitted train"], "1800 + 120 + 1000 + 300"
 
 
+def test_a_gang_whose_interrupted_nodes_are_still_to_come_is_not_said_to_have_pods_on_them() -> None:
+    fleet = Fleet().pool("spot", 2).interrupted(100, 60, pool="spot")
+    result = simulated(fleet, job("train", 8, pods=2, runtime="1h"))
+    (evicted,) = [entry for entry in result.timeline if entry.event == "Evicted"]
+    assert evicted.message == "Pool spot is interrupted and gone in 1m: the workload waits for spot-1, spot-2"
+
+
 def test_of_one_interrupted_node_the_whole_gang_goes_and_the_others_stay() -> None:
     fleet = Fleet().pool("gpu", 3).interrupted(1000, 60, node="gpu-1")
     result = simulated(fleet, job("gang", 8, pods=2, runtime="1h"), job("other", 8, runtime="1h"))

@@ -23,6 +23,17 @@ def waits_for_repair() -> str:
     return "It waits for devices that are out of service, and starts when the first is back at the earliest"
 
 
+@_note
+def waits_for_back_off(flavors: str, span: str) -> str:
+    """``span``: the time until nodes of the flavors are counted on again."""
+    return f"Nodes of {flavors} did not come in time: it is tried again in {span}, and starts once they have come"
+
+
+@_note
+def waits_for_promised() -> str:
+    return "It waits until nodes that can come are promised to others no more"
+
+
 @_part
 def asks_for_less(most: str) -> str:
     return f"unless it asks for at most {most}, or the quota is raised"

@@ -271,6 +271,12 @@ def no_node_has(labels: str) -> str:
 
 
 @_part
+def nodes_rest(flavor: str, until: str) -> str:
+    """``until``: a moment, at which the flavor is tried again."""
+    return f"nodes of flavor {flavor} did not come in time, and none is counted on until {until}"
+
+
+@_part
 def no_nodes() -> str:
     return "there is no node"
 

@@ -16,6 +16,7 @@ import msgspec
 from controller.insight.forecast.calibration import Calibration, Range
 from controller.insight.forecast.changes.beside import Beside, beside_parts
 from controller.insight.forecast.changes.changes import EndsAt
+from controller.insight.forecast.changes.never import Awaited
 from controller.insight.forecast.closed import opens_when
 from controller.insight.forecast.decided import Asked, Decided, decided_parts, with_coming
 from controller.insight.forecast.forward import STOPPING_S, Forward, Gates
@@ -25,11 +26,13 @@ from controller.insight.forecast.parts import Parts, finished
 from controller.insight.forecast.repairtimes import RepairTimes
 from controller.insight.forecast.returning import SOONEST_S, assumed
 from controller.insight.forecast.runtimes import Experience, RuntimeHistory
-from controller.messages.forecasts import minimum_starts, waits_for_repair
+from controller.messages.forecasts import minimum_starts, waits_for_back_off, waits_for_promised, waits_for_repair
+from controller.messages.spans import duration
 from controller.objects.meta import epoch_s, find_condition
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import reasons
 from controller.scheduler.decisions.records import DecisionRecord
+from controller.scheduler.decisions.sentences import listed
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.model.toldtimes import runtime_s
@@ -223,9 +226,9 @@ def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forec
     """The forecasts with the workloads' places in their queues. Where the engine's own decision says more than the
     runs, it replaces their range.
     """
-    never, repaired, oversized = decided.never
+    never, repaired, oversized, awaited = decided.never
     back = (waits_for_repair(), assumed(model.comebacks))
-    if not (never or repaired or oversized or decided.coming or decided.fits_s or decided.saving):
+    if not (never or repaired or oversized or awaited or decided.coming or decided.fits_s or decided.saving):
         return found
     for line in (line for tree in model.trees for line in tree.lines):
         yield
@@ -252,6 +255,8 @@ def _as_known(known: Forecast, decided: Decided, waiting: Waiting, ahead: int, b
         return known if known.ahead == ahead else replace(known, ahead=ahead)
     if (told := decided.never.clauses.get(waiting.shape)) is not None:
         return replace(known, ahead=ahead, never=told, assumes=())
+    if (nodes := decided.never.awaited.get(waiting.shape)) is not None:
+        return _until_awaited(known, nodes, ahead)
     if waiting.shape in decided.back_s:
         return _not_before(known, decided.back_s[waiting.shape], ahead, back)
     if waiting.shape in decided.never.repaired:
@@ -259,8 +264,17 @@ def _as_known(known: Forecast, decided: Decided, waiting: Waiting, ahead: int, b
     return known if known.ahead == ahead else replace(known, ahead=ahead)
 
 
+def _until_awaited(known: Forecast, nodes: Awaited, ahead: int) -> Forecast:
+    """The forecast of a workload that waits for nodes to come which are not counted on now."""
+    if nodes.until_s is None:
+        return msgspec.structs.replace(known, ahead=ahead, assumes=(waits_for_promised(),))
+    left_s = max(0.0, nodes.until_s - known.at_s)
+    flavors = f"flavor{'s' if len(nodes.flavors) > 1 else ''} {listed(nodes.flavors)}"
+    return _not_before(known, nodes.until_s, ahead, (waits_for_back_off(flavors, duration(left_s)),))
+
+
 def _not_before(known: Forecast, back_s: float, ahead: int, assumes: tuple[str, ...]) -> Forecast:
-    """The forecast of a workload that waits for a repair, whatever else it waits for."""
+    """The forecast of a workload that waits for a repair, or a back-off, whatever else it waits for."""
     from_s = round(max(SOONEST_S, back_s - known.at_s, known.from_s or 0.0), 1)
     return msgspec.structs.replace(
         known, ahead=ahead, from_s=from_s, likely_s=None, to_s=None, never=None, assumes=assumes

@@ -2,8 +2,9 @@
 each time, and the next flavor of the queue is tried meanwhile. A node that comes ends that. A new leader begins anew.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from typing import Final
 
 from controller.scheduler.model.resources import FlavorName
@@ -46,6 +47,19 @@ class ComingBackoff:
         if reopened:
             self.closed = frozenset(self._until_s)
         return reopened
+
+    def until_s(self, name: FlavorName) -> float | None:
+        """The time from which on the flavor may be tried again; None for one of which nodes can come."""
+        return self._until_s.get(name)
+
+    @contextmanager
+    def ended(self) -> Iterator[None]:
+        """Makes all flavors open meanwhile, for a question about the time after the back-offs."""
+        closed, self.closed = self.closed, frozenset()
+        try:
+            yield
+        finally:
+            self.closed = closed
 
     def next_due_s(self) -> float | None:
         return min(self._until_s.values(), default=None)

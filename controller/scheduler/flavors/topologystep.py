@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from controller.messages.pending import nodes_rest
+from controller.messages.spans import second
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.gangplaces import beside_its_own
 from controller.scheduler.cluster.incoming import Incoming
@@ -82,32 +84,39 @@ def place(
     """``chosen`` with their topologies, or with the lower modes that they get where no place was found."""
     sets = list(chosen)
     fits = all(pod_set.mode is Mode.FIT for pod_set in sets)
+    no_more: PlacementNoFit | None = None
     # If quota is short places are of no use yet: it is enough to know that there are some.
     if fits or len(wanted) > 1 or not cluster.placement.can_place(wanted):
         answer = cluster.placement.place(wanted, on_empty=False)
         if isinstance(answer, PlacementNoFit):
-            if fits and (coming := _with_coming(cluster, wanted, sets)) is not None:
+            coming = _with_coming(cluster, wanted, sets) if fits else None
+            if isinstance(coming, list):
                 return coming, NoFitReason.NONE
+            no_more = coming
             sets = _downgraded(sets, answer, Mode.PREEMPT)
         elif fits:
             return with_topologies(sets, answer.topologies), NoFitReason.NONE
     answer = cluster.placement.place(wanted, on_empty=True)
     if isinstance(answer, PlacementNoFit):
-        return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
+        return _told(_downgraded(sets, answer, Mode.NO_FIT), no_more), NoFitReason.TopologyPlacementFailed
     # These places are reserved while nothing can be preempted; with victims the workload gets the places that they
     # leave.
-    return with_topologies(_contested(sets, wanted), answer.topologies), NoFitReason.NONE
+    return with_topologies(_contested(_told(sets, no_more), wanted), answer.topologies), NoFitReason.NONE
 
 
 def _with_coming(
     cluster: Cluster, wanted: Sequence[PlacementRequest], chosen: list[PodSetChoice]
-) -> list[PodSetChoice] | None:
-    """The choices with places on nodes that are there and nodes to come; None where these do not do either. If any pod
-    waits for its node all do: a workload starts as a whole.
+) -> list[PodSetChoice] | PlacementNoFit | None:
+    """The choices with places on nodes that are there and nodes to come; where these do not do either, what keeps
+    nodes from coming, None where none can come at all. If any pod waits for its node all do: a workload starts as a
+    whole.
     """
-    closed = cluster.coming_backoff.closed
-    if any(each.delayed_topology for each in chosen) or any(each.flavor in closed for each in wanted):
+    if any(each.delayed_topology for each in chosen):
         return None
+    closed = cluster.coming_backoff.closed
+    if closed and (resting := next((each for each in wanted if each.flavor in closed), None)) is not None:
+        until_s = cluster.coming_backoff.until_s(resting.flavor) or 0.0
+        return PlacementNoFit(resting.pod_set.name, nodes_rest(resting.flavor, second(until_s)))
     answer = cluster.placement.place_coming(wanted)
     if not isinstance(answer, Placed):
         return None
@@ -116,6 +125,16 @@ def _with_coming(
         return with_topologies(chosen, coming)
     return [
         _replace(each, coming=coming[each.name], delayed_topology=True) if each.name in coming else each
+        for each in chosen
+    ]
+
+
+def _told(chosen: list[PodSetChoice], no_more: PlacementNoFit | None) -> list[PodSetChoice]:
+    """The choices with one problem more: what keeps nodes from coming."""
+    if no_more is None:
+        return chosen
+    return [
+        _replace(each, problems=(*each.problems, no_more.problem)) if each.name == no_more.pod_set else each
         for each in chosen
     ]
 

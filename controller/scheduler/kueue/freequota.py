@@ -37,9 +37,10 @@ def with_nodes_asked(
 
 def could_start(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) -> bool:
     """Whether the workload would be admitted with all quota of the cohort free and no preemptible workload on the
-    nodes.
+    nodes, and nodes to come of all flavors counted on: those of which nodes did not come in time are tried again.
     """
-    return _assigned(cluster, assigner, incoming).mode is not Mode.NO_FIT
+    with cluster.coming_backoff.ended():
+        return _assigned(cluster, assigner, incoming).mode is not Mode.NO_FIT
 
 
 def _assigned(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) -> Assignment:

@@ -86,6 +86,9 @@ class ComingNodes:
     def template(self, flavor: FlavorName) -> NodeTemplate | None:
         return self._templates.get(flavor)
 
+    def can_come(self, flavor: FlavorName) -> bool:
+        return flavor in self._templates
+
     def offers(self, host: str, resource: ResourceName) -> bool:
         """Whether the allocatable of a node, there or to come, has some of a resource."""
         if not is_coming(host):

@@ -86,10 +86,10 @@ class Topologies:
         self._own_places = rules.own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
-        self.coming = coming = ComingNodes(self.devices, self._nodes.offers)
+        coming = ComingNodes(self.devices, self._nodes.offers)
         self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, coming.offers) if rules.claims else None
-        coming.claims = self.claims
-        self.coming_after_s, self.awaits_devices, self._comes = coming.after_s, coming.awaits_devices, rules.coming
+        coming.claims, self.coming, self._comes = self.claims, coming, rules.coming
+        self.coming_after_s, self.awaits_devices, self.can_come = coming.after_s, coming.awaits_devices, coming.can_come
 
     # -- objects -----------------------------------------------------------------------------------------------------
 

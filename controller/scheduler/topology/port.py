@@ -174,6 +174,9 @@ class Placement(Protocol):
         None where no node of these flavors can come.
         """
 
+    def can_come(self, flavor: FlavorName) -> bool:
+        """Whether the flavor has a node template that counts."""
+
     def coming_after_s(self, flavor: FlavorName) -> float:
         """The seconds that a node of the flavor takes as a rule; 0 where none can come."""
 
@@ -373,6 +376,9 @@ class NoTopology:
 
     def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:  # noqa: ARG002
         return None
+
+    def can_come(self, flavor: FlavorName) -> bool:  # noqa: ARG002
+        return False
 
     def coming_after_s(self, flavor: FlavorName) -> float:  # noqa: ARG002
         return 0.0

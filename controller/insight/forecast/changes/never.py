@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from controller.insight.forecast.changes.sizes import Size, any_size, largest
+from controller.insight.forecast.changes.sizes import Size, any_size, is_possible, largest
 from controller.insight.forecast.parts import Parts
 from controller.messages import forecasts as words
 from controller.messages import pending as sentences
@@ -17,7 +17,7 @@ from controller.scheduler.flavors.assignment import PodSetChoice
 from controller.scheduler.kueue.freequota import with_nodes_asked
 from controller.scheduler.model.honestunits import undeclared
 from controller.scheduler.model.podrequests import one_pod
-from controller.scheduler.model.resources import Amount, LocalQueueKey, ResourceName, WorkloadKey
+from controller.scheduler.model.resources import Amount, FlavorName, LocalQueueKey, ResourceName, WorkloadKey
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.state.podsizes import PodSizeNoFit, too_large
 
@@ -44,15 +44,26 @@ _Sizes = tuple[LocalQueueKey, tuple[tuple[object, ...], ...]]
 """A LocalQueue, and of each pod set its name and the request of one pod."""
 
 
+class Awaited(NamedTuple):
+    """Nodes to come that are not counted on now. ``until_s``: when those of ``flavors`` are counted on again, which did
+    not come in time; None where all that can come are promised to others.
+    """
+
+    flavors: tuple[FlavorName, ...] = ()
+    until_s: float | None = None
+
+
 class Never(NamedTuple):
     """``clauses``: by shape a clause on what would have to change. ``repaired``: shapes that wait for nodes or devices
     that are out of service. ``oversized``: by workload the clause of one that quota admits, and no node is large enough
-    for. Shapes do not tell these: a pod of 8 and 8 pods of 1 have one shape where quota alone decides.
+    for. Shapes do not tell these: a pod of 8 and 8 pods of 1 have one shape where quota alone decides. ``awaited``: the
+    nodes to come that a shape waits for, which would take it.
     """
 
     clauses: Mapping[int, str] = {}
     repaired: Collection[int] = frozenset()
     oversized: Mapping[WorkloadKey, str] = {}
+    awaited: Mapping[int, Awaited] = {}
 
 
 def never_parts(
@@ -63,6 +74,7 @@ def never_parts(
     """
     clauses: dict[int, str] = {}
     repaired: set[int] = set()
+    awaited: dict[int, Awaited] = {}
     sizes = _SIZES
     for shape, record in by_shape.items():
         if record.reason not in HOPELESS:
@@ -71,10 +83,12 @@ def never_parts(
         pending = firsts.get(shape)
         if _may_be_repaired(engine, pending, record):
             repaired.add(shape)
+        elif (nodes := awaited_of(engine, pending, record)) is not None:
+            awaited[shape] = nodes
         elif told := _unless(engine, pending if sizes > 0 else None, record):
             sizes -= 1
             clauses[shape] = told
-    return Never(clauses, repaired)
+    return Never(clauses, repaired, awaited=awaited)
 
 
 def never_of(engine: Engine, pending: PendingWorkload, record: DecisionRecord) -> str | None:
@@ -85,9 +99,27 @@ def never_of(engine: Engine, pending: PendingWorkload, record: DecisionRecord) -
     if record.reason not in HOPELESS:
         found = pod_too_large(engine, pending)
         return found.clause if found is not None else None
-    if _may_be_repaired(engine, pending, record):
+    if _may_be_repaired(engine, pending, record) or awaited_of(engine, pending, record) is not None:
         return None
     return _unless(engine, pending, record)
+
+
+def awaited_of(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> Awaited | None:
+    """The nodes to come that the workload waits for; None where none come for it. Not to be called within a trial."""
+    if pending is None or record.reason is not PendingReason.TOPOLOGY_PLACEMENT_FAILED or not _may_come(engine, record):
+        return None
+    if not is_possible(engine, pending.info.workload):
+        return None
+    until_s = engine.state.cluster.coming_backoff.until_s
+    resting = {flavor: at_s for flavor in dict.fromkeys(_flavors(record)) if (at_s := until_s(flavor)) is not None}
+    first_s = min(resting.values(), default=None)
+    return Awaited(tuple(flavor for flavor, at_s in resting.items() if at_s == first_s), first_s)
+
+
+def _may_come(engine: Engine, record: DecisionRecord) -> bool:
+    """Whether nodes of one of the flavors that were tried can come."""
+    can_come = engine.state.cluster.placement.can_come
+    return any(map(can_come, _flavors(record)))
 
 
 def pod_too_large(engine: Engine, pending: PendingWorkload | None) -> PodSizeNoFit | None:
@@ -145,7 +177,7 @@ def unless(record: DecisionRecord) -> str | None:
 
 def _may_be_repaired(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> bool:
     """Whether it lacks nodes, and some take no pods now or have devices out of service of those that it asks for."""
-    return pending is not None and _lacks_nodes(record) and _may_grow(engine, pending)
+    return pending is not None and _lacks_nodes(engine, record) and _may_grow(engine, pending)
 
 
 def _may_grow(engine: Engine, pending: PendingWorkload) -> bool:
@@ -159,11 +191,11 @@ def lacks_quota(record: DecisionRecord) -> bool:
     return record.reason is PendingReason.EXCEEDS_MAX_QUOTA and record.missing() is not None
 
 
-def _lacks_nodes(record: DecisionRecord) -> bool:
+def _lacks_nodes(engine: Engine, record: DecisionRecord) -> bool:
     if record.rule is Rule.NEVER:
         return False
     if record.reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED:
-        return not _is_nodeless(record)
+        return not _is_nodeless(record) or _may_come(engine, record)
     return record.reason is PendingReason.EXCEEDS_MAX_QUOTA and not lacks_quota(record)
 
 
@@ -172,9 +204,11 @@ def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRec
     if uncovered := _uncovered(engine, record):
         return words.queue_covers(*uncovered)
     clause, missing = unless(record), record.missing()
+    if clause == words.flavor_has_nodes() and _lacks_nodes(engine, record):
+        clause = words.nodes_take_it()
     if clause is None or pending is None or record.rule is Rule.NEVER:
         return clause
-    if _lacks_nodes(record):
+    if _lacks_nodes(engine, record):
         size = largest(engine, pending.info.workload)
         if size is not None:
             return words.nodes_take_less(size.said)
@@ -238,6 +272,6 @@ def _within(missing: FlavorNoFit) -> str:
     return words.asks_for_less(f"{' and '.join(some)} of flavor {missing.flavor}")
 
 
-def _flavors(record: DecisionRecord) -> Iterator[str]:
+def _flavors(record: DecisionRecord) -> Iterator[FlavorName]:
     for pod_set in _pod_sets(record):
         yield from (attempt.flavor for attempt in pod_set.attempts)

@@ -49,7 +49,7 @@ def largest(engine: Engine, workload: Workload) -> Size | None:
         low = 0
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if _is_possible(engine, make(middle)) else (low, middle - 1)
+            low, high = (middle, high) if is_possible(engine, make(middle)) else (low, middle - 1)
         return low
 
     for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
@@ -68,10 +68,11 @@ def any_size(engine: Engine, workload: Workload) -> bool:
     smallest = workload
     for number, pod_set in enumerate(workload.spec.pod_sets):
         smallest = with_pod_set(smallest, number, least(pod_set))
-    return _is_possible(engine, smallest)
+    return is_possible(engine, smallest)
 
 
-def _is_possible(engine: Engine, given: Workload) -> bool:
+def is_possible(engine: Engine, given: Workload) -> bool:
+    """Whether the workload would start with all quota of the cohort free and no preemptible workload running."""
     pending = engine.as_pending(given)
     queue = engine.queue_of(pending.local_queue)
     return queue is not None and could_start(engine.state.cluster, engine.state.assigner, pending.incoming(queue))

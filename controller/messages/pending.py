@@ -277,6 +277,39 @@ def nodes_rest(flavor: str, until: str) -> str:
 
 
 @_part
+def every_node_has_come(flavor: str, most: object) -> str:
+    return f"flavor {flavor} has as many nodes as its template allows ({most})"
+
+
+@_part
+def node_to_come_too_small(flavor: str, resource: str, offered: str, asked: str) -> str:
+    return f"a node to come of flavor {flavor} has {offered} {resource}, and a pod asks for {asked}"
+
+
+@_part
+def promised_to_others(flavor: str, nodes: object) -> str:
+    those = plural(nodes, "node")
+    return f"the {those} of flavor {flavor} that can come {'is' if str(nodes) == '1' else 'are'} promised to others"
+
+
+@_part
+def so_many_can_come(flavor: str, nodes: object, promised: int) -> str:
+    """``promised``: further nodes that can come, which others count on."""
+    others = f" ({promised} more {'is' if promised == 1 else 'are'} promised to others)" if promised else ""
+    return f"at most {plural(nodes, 'more node')} of flavor {flavor} can come{others}"
+
+
+@_part
+def fit_with_these(can_come: str, fitting: int, pods: int) -> str:
+    return f"{can_come}, and at most {fitting} of {plural(pods, 'pod')} {'fits' if fitting == 1 else 'fit'} then"
+
+
+@_part
+def lacks_with_these(can_come: str, problem: str) -> str:
+    return f"{can_come}; then {problem}"
+
+
+@_part
 def no_nodes() -> str:
     return "there is no node"
 

@@ -22,7 +22,7 @@ from controller.scheduler.model.resources import FlavorName, ResourceName
 from controller.scheduler.model.workload import TopologyUsage, is_growth
 from controller.scheduler.topology.coming import coming_pods
 from controller.scheduler.topology.gangdomains import bounds_of
-from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.port import PlacementNoFit, PlacementRequest
 
 _replace: Final = msgspec.structs.replace
 
@@ -118,8 +118,10 @@ def _with_coming(
         until_s = cluster.coming_backoff.until_s(resting.flavor) or 0.0
         return PlacementNoFit(resting.pod_set.name, nodes_rest(resting.flavor, second(until_s)))
     answer = cluster.placement.place_coming(wanted)
-    if not isinstance(answer, Placed):
+    if answer is None:
         return None
+    if isinstance(answer, PlacementNoFit):
+        return _replace(answer, problem=cluster.placement.coming_shortage(wanted, answer))
     coming = {name: usage for name, usage in answer.topologies.items() if usage.domains}
     if not any(map(coming_pods, coming.values())):
         return with_topologies(chosen, coming)
@@ -131,7 +133,7 @@ def _with_coming(
 
 def _told(chosen: list[PodSetChoice], no_more: PlacementNoFit | None) -> list[PodSetChoice]:
     """The choices with one problem more: what keeps nodes from coming."""
-    if no_more is None:
+    if no_more is None or not no_more.problem:
         return chosen
     return [
         _replace(each, problems=(*each.problems, no_more.problem)) if each.name == no_more.pod_set else each

@@ -14,11 +14,13 @@ from typing import Final
 
 import msgspec
 
+from controller.messages import pending
 from controller.objects.core import Node, NodeSelectorTerm, NodeSpec, NodeStatus
 from controller.objects.decode import GpuNode
 from controller.objects.deviceclaims import ResourcePool, ResourceSlice, ResourceSliceSpec
 from controller.objects.meta import Condition, LabelSelectorRequirement, ObjectMeta
 from controller.objects.placeencoding import HOSTNAME_LABEL
+from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.devices.cache import DeviceCache
 from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
@@ -29,11 +31,12 @@ from controller.scheduler.model.nodetemplate import (
     NodeTemplateError,
     template_of,
 )
-from controller.scheduler.model.resources import FlavorName, ResourceName
+from controller.scheduler.model.podrequests import amount_of
+from controller.scheduler.model.resources import CPU, FlavorName, ResourceName
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.finder import Finder
 from controller.scheduler.topology.nodes import NodeFacts
-from controller.scheduler.topology.port import PlacementRequest
+from controller.scheduler.topology.port import PlacementNoFit, PlacementRequest
 from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer, Summary
 from inventory.api.names import PREFIX
 
@@ -46,6 +49,7 @@ _THERE: Final = (
 )
 """A preference for nodes that are there, above all preferences of pods."""
 _LANES: Final = 12
+_NONE: Final = Quantity(0)
 
 
 def is_coming(host: str) -> bool:
@@ -88,6 +92,41 @@ class ComingNodes:
 
     def can_come(self, flavor: FlavorName) -> bool:
         return flavor in self._templates
+
+    def shortage(self, requests: Sequence[PlacementRequest], refused: PlacementNoFit) -> str:
+        """What nodes to come lack, in words, for requests that these trees have ``refused``. Empty where it is nothing
+        of theirs.
+        """
+        served = [each for each in requests if each.flavor in self.finders]
+        request = next((each for each in served if each.pod_set.name == refused.pod_set), None)
+        if told := next(filter(None, map(self._too_small, served)), ""):
+            return told
+        if request is None:
+            return ""
+        flavor, finder = request.flavor, self.finders[request.flavor]
+        shown, tree = self._shown[flavor], finder.tree
+        if not shown:
+            return pending.every_node_has_come(flavor, self._templates[flavor].most)
+        leaves = (tree.leaf((_host(flavor, number),)) for number in range(1, shown + 1))
+        promised = sum(leaf is not None and bool(tree.used[leaf]) for leaf in leaves)
+        if promised == shown:
+            return pending.promised_to_others(flavor, shown)
+        can_come = pending.so_many_can_come(flavor, shown - promised, promised)
+        fitting = sum(pods for _, pods in finder.fitting_nodes(request, empty=False) or ())
+        if fitting < request.count:
+            return pending.fit_with_these(can_come, fitting, request.count)
+        return pending.lacks_with_these(can_come, refused.problem)
+
+    def _too_small(self, request: PlacementRequest) -> str:
+        """What a node of the request's flavor has too little of for one pod, in words; empty where it holds one."""
+        offered = self._templates[request.flavor].offered
+        by_claim = self.claims.requests.extended if self.claims is not None else ()
+        for name, amount in sorted(request.single_pod.items()):
+            most = offered.get(name, _NONE)
+            if amount > amount_of(name, most) and name not in by_claim:
+                asked = Quantity(amount * (MILLI_IN_NANO if name == CPU else NANO), most.format)
+                return pending.node_to_come_too_small(request.flavor, name, str(most), str(asked))
+        return ""
 
     def offers(self, host: str, resource: ResourceName) -> bool:
         """Whether the allocatable of a node, there or to come, has some of a resource."""

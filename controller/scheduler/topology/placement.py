@@ -81,15 +81,15 @@ class Topologies:
         """Queues' pods that were sent to a domain above the nodes: ``_above`` decides whether each was placed here."""
         self._used, self._assumed = UsageSums(shared=shared), UsageSums(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
-        self._packs, self._empty_nodes = rules.packs, rules.empty_nodes
+        self._packs, self._empty_nodes, self._own_places = rules.packs, rules.empty_nodes, rules.own_places
         self.busy_until: Ends = end_unknown  # see Tree; EngineState sets it before the first flavor
-        self._own_places = rules.own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
         coming = ComingNodes(self.devices, self._nodes.offers)
         self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, coming.offers) if rules.claims else None
-        coming.claims, self.coming, self._comes = self.claims, coming, rules.coming
-        self.coming_after_s, self.awaits_devices, self.can_come = coming.after_s, coming.awaits_devices, coming.can_come
+        coming.claims, self.coming, self.can_come = self.claims, coming, coming.can_come
+        self._comes, self.coming_shortage = rules.coming, coming.shortage
+        self.coming_after_s, self.awaits_devices = coming.after_s, coming.awaits_devices
 
     # -- objects -----------------------------------------------------------------------------------------------------
 

@@ -174,6 +174,9 @@ class Placement(Protocol):
         None where no node of these flavors can come.
         """
 
+    def coming_shortage(self, requests: Sequence[PlacementRequest], refused: PlacementNoFit) -> str:
+        """What nodes to come lack that ``place_coming`` has ``refused``, in words."""
+
     def can_come(self, flavor: FlavorName) -> bool:
         """Whether the flavor has a node template that counts."""
 
@@ -376,6 +379,9 @@ class NoTopology:
 
     def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:  # noqa: ARG002
         return None
+
+    def coming_shortage(self, requests: Sequence[PlacementRequest], refused: PlacementNoFit) -> str:  # noqa: ARG002
+        return ""
 
     def can_come(self, flavor: FlavorName) -> bool:  # noqa: ARG002
         return False

@@ -69,3 +69,12 @@ async def test_it_says_that_nodes_did_not_come_and_when_it_is_tried_again(shell:
         assert "never" not in shown
         assert "Nodes of flavor default did not come in time: it is tried again in" in shown
         assert rests in await words(shell, "queue", "pending", "-o", "wide")
+
+
+async def test_it_says_how_many_more_nodes_can_come_where_they_are_too_few(shell: Shell) -> None:
+    async with scene_of(shell, max=2) as scene:
+        gang(scene, "w", 3)
+        await eventually(lambda: scene.condition("w", "QuotaReserved") == "False/TopologyPlacementFailed")
+        shown = await words(shell, "explain", "w")
+        assert "at most 2 more nodes of flavor default can come, and at most 2 of 3 pods fit then" in shown
+        assert "start now" not in shown

@@ -57,6 +57,12 @@ def admits(record: DecisionRecord | None) -> bool:
     return record is not None and record.rule is Rule.FITS
 
 
+def _starts_now(record: DecisionRecord | None) -> bool:
+    """Whether it would start on what is there: one that waits for nodes to come holds quota, and does not start."""
+    chosen = record.assignment.pod_sets if record is not None and record.assignment is not None else ()
+    return admits(record) and not any(each.coming is not None for each in chosen)
+
+
 def changes(engine: Engine, workload: Workload, now_s: float, ends_at: EndsAt) -> list[Change]:
     """``change_parts``, run to its end without a pause."""
     return finished(change_parts(engine, workload, now_s, ends_at))
@@ -135,7 +141,7 @@ def _most(high: int, make: _Make, tried: _Try) -> Parts[int]:
     low = 0
     while low < high:
         middle = (low + high + 1) // 2
-        if admits((yield from tried(make(middle)))):
+        if _starts_now((yield from tried(make(middle)))):
             low = middle
         else:
             high = middle - 1
@@ -151,7 +157,7 @@ def _looser(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Pa
         return []
     loose = msgspec.structs.replace(asked, required=None, preferred=asked.required)
     record = yield from tried(with_pod_set(workload, number, msgspec.structs.replace(pod_set, topology_request=loose)))
-    if not admits(record):
+    if not _starts_now(record):
         return []
     return [Change(kind="topology", sentence=f"With {asked.required} preferred, not required, for {pod_set.name}")]
 
@@ -163,7 +169,7 @@ def _anywhere(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> 
         return []
     free = replace(template, spec=replace(template.spec, node_selector={}, affinity=None))
     record = yield from tried(with_pod_set(workload, number, replace(pod_set, template=free)))
-    if record is None or not admits(record) or record.assignment is None:
+    if record is None or not _starts_now(record) or record.assignment is None:
         return []
     chosen = next((each for each in record.assignment.pod_sets if each.name == pod_set.name), None)
     flavors = sorted({choice.flavor for choice in chosen.choices.values()}) if chosen is not None else []

@@ -144,7 +144,7 @@ def nodes_did_not_come(flavors: str, limit: str) -> str:
 @_unadmitted
 def nodes_to_come(there: str, count: str, rest: str) -> str:
     """``rest``: when the others come, or that none is needed."""
-    return f"{there} of {plural(count, 'node')} {'is' if there == '1' else 'are'} there, {rest}"
+    return f"{there} of {plural(count, 'node')} {'is' if '1' in (there, count) else 'are'} there, {rest}"
 
 
 @_part

@@ -78,3 +78,10 @@ async def test_it_says_how_many_more_nodes_can_come_where_they_are_too_few(shell
         shown = await words(shell, "explain", "w")
         assert "at most 2 more nodes of flavor default can come, and at most 2 of 3 pods fit then" in shown
         assert "start now" not in shown
+
+
+async def test_of_one_node_it_says_is_also_where_it_is_not_there(shell: Shell) -> None:
+    async with scene_of(shell) as scene:
+        gang(scene, "w", 1)
+        await eventually(lambda: len(placeholders(scene)) > 0)
+        assert "Nodes to come: 0 of 1 node is there, the rest usually after 4m." in await words(shell, "explain", "w")

@@ -31,7 +31,7 @@ def waits_for_back_off(flavors: str, span: str) -> str:
 
 @_note
 def waits_for_promised() -> str:
-    return "It waits until nodes that can come are promised to others no more"
+    return "It waits for places that others have, on nodes that are there or on nodes that can come"
 
 
 @_part

@@ -11,6 +11,8 @@ from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.flavors.assigner import FlavorAssigner
 from controller.scheduler.flavors.assignment import Assignment, Mode, NoFitReason
 from controller.scheduler.flavors.partialadmission import fewest
+from controller.scheduler.flavors.topologystep import requests
+from controller.scheduler.topology.port import Placed
 
 
 def with_nodes_asked(
@@ -29,7 +31,8 @@ def with_nodes_asked(
         plan.on_nodes or plan.asking or plan.implied
     ):
         return record
-    found = _assigned(cluster, assigner, incoming)
+    with cluster.trial():
+        found = _assigned(cluster, assigner, incoming)
     if found.mode is not Mode.NO_FIT or found.no_fit_reason is not NoFitReason.TopologyPlacementFailed:
         return record
     return msgspec.structs.replace(record, assignment=found)
@@ -39,12 +42,19 @@ def could_start(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) 
     """Whether the workload would be admitted with all quota of the cohort free and no preemptible workload on the
     nodes, and nodes to come of all flavors counted on: those of which nodes did not come in time are tried again.
     """
-    with cluster.coming_backoff.ended():
-        return _assigned(cluster, assigner, incoming).mode is not Mode.NO_FIT
+    with cluster.coming_backoff.ended(), cluster.trial():
+        found = _assigned(cluster, assigner, incoming)
+        if found.mode is not Mode.NO_FIT:
+            return True
+        if found.no_fit_reason is not NoFitReason.TopologyPlacementFailed:
+            return False
+        # Nodes that are full now and nodes to come hold it together: nobody is preempted for that, and all may end.
+        wanted = requests(cluster, incoming, found.pod_sets, assigner.plan(incoming))
+        return isinstance(cluster.placement.place_coming(wanted, on_empty=True), Placed)
 
 
 def _assigned(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) -> Assignment:
-    with cluster.trial():
-        for name in incoming.queue.node.root().queue_names():
-            cluster.quota.remove_usage(name, cluster.queue(name).node.used())
-        return assigner.assign(incoming, counts=fewest(incoming.info, cluster.config.gates))
+    """The answer with all quota of the cohort free. To be asked within a trial."""
+    for name in incoming.queue.node.root().queue_names():
+        cluster.quota.remove_usage(name, cluster.queue(name).node.used())
+    return assigner.assign(incoming, counts=fewest(incoming.info, cluster.config.gates))

@@ -34,6 +34,7 @@ from controller.scheduler.topology.measures import Spread, spot_pods, spreads
 from controller.scheduler.topology.nodes import EVER, NodeCache, NodeFacts, of_queue, placed_here
 from controller.scheduler.topology.port import (
     AS_KUEUE,
+    ComingAnswer,
     Placed,
     PlacementNoFit,
     PlacementRequest,
@@ -276,13 +277,12 @@ class Topologies:
         together = self._place_bounded(bounded, on_empty=on_empty)
         return together if isinstance(together, Placed) or apart.pod_set in following else apart
 
-    def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:
-        there = self._finders
+    def place_coming(self, requests: Sequence[PlacementRequest], *, on_empty: bool = False) -> ComingAnswer:
         if not self.coming.serves(requests):
             return None
-        self._finders = {**there, **self.coming.finders}
+        there, self._finders = self._finders, {**self._finders, **self.coming.finders}
         try:
-            return self.place(requests, on_empty=False)
+            return self.place(requests, on_empty=on_empty)
         finally:
             self._finders = there
 

@@ -114,6 +114,10 @@ class PlacementNoFit(msgspec.Struct, frozen=True):
     """The refused ask, from which ``full_nodes`` finds who holds the nodes."""
 
 
+ComingAnswer = Placed | PlacementNoFit | None
+"""None where no node of the flavors can come."""
+
+
 class Placement(Protocol):
     """What the engine asks of placement. Changes by ``add`` and ``remove`` are noted in the engine's undo log, so quota
     and topology are undone together. Changes by the cluster's objects are not noted: they happen outside of trials.
@@ -169,10 +173,8 @@ class Placement(Protocol):
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         """Find places for all requests, or for none. ``on_empty``: as if nothing that may be preempted were running."""
 
-    def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:
-        """``place`` on nodes that are there and, where these do not do, on nodes that can come: see ``ComingNodes``.
-        None where no node of these flavors can come.
-        """
+    def place_coming(self, requests: Sequence[PlacementRequest], *, on_empty: bool = False) -> ComingAnswer:
+        """``place`` on nodes that are there and, where these do not do, on nodes that can come: see ``ComingNodes``."""
 
     def coming_shortage(self, requests: Sequence[PlacementRequest], refused: PlacementNoFit) -> str:
         """What nodes to come lack that ``place_coming`` has ``refused``, in words."""
@@ -377,7 +379,7 @@ class NoTopology:
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:  # noqa: ARG002
         return Placed({})
 
-    def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:  # noqa: ARG002
+    def place_coming(self, requests: Sequence[PlacementRequest], *, on_empty: bool = False) -> ComingAnswer:  # noqa: ARG002
         return None
 
     def coming_shortage(self, requests: Sequence[PlacementRequest], refused: PlacementNoFit) -> str:  # noqa: ARG002

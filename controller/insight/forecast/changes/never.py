@@ -46,7 +46,7 @@ _Sizes = tuple[LocalQueueKey, tuple[tuple[object, ...], ...]]
 
 class Awaited(NamedTuple):
     """Nodes to come that are not counted on now. ``until_s``: when those of ``flavors`` are counted on again, which did
-    not come in time; None where all that can come are promised to others.
+    not come in time; None where others have places on what is there or can come.
     """
 
     flavors: tuple[FlavorName, ...] = ()

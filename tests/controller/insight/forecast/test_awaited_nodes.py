@@ -7,7 +7,7 @@ from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.model.resources import WorkloadKey
 from tests.controller.insight.forecast.test_decided import told
 from tests.controller.insight.forecast.test_gates import forecast
-from tests.controller.scheduler.kueue.test_comingnodes import ahead, anywhere, asking, given_up, world_of
+from tests.controller.scheduler.kueue.test_comingnodes import ahead, anywhere, asking, given_up, holds, world_of
 from tests.controller.scheduler.topology.test_topology_in_cycles import gang, quotas
 from tests.support.engine.topologylab import GPU, RACK
 from tests.support.engine.world import World, cluster_queue, requesting
@@ -93,6 +93,19 @@ def test_nodes_to_come_that_others_count_on_are_said_to_be_promised_and_not_to_b
     assert pending.promised_to_others("default", 3) in why(world, "w")
     found = forecast(world, "w")
     assert (found.never, found.from_s, found.assumes) == (None, None, (forecasts.waits_for_promised(),))
+
+
+def test_full_nodes_and_nodes_to_come_that_hold_a_gang_together_are_not_lacking_for_ever() -> None:
+    world = world_of({"b/r/a": 4, "b/r/b": 4}, max=3)
+    asking(world, "first", 1)
+    asking(world, "w", 3)
+    assert not holds(world, "w")
+    assert forecast(world, "w").assumes == (forecasts.waits_for_promised(),)
+    asking(world, "large", 4)
+    assert forecast(world, "large").never == forecasts.nodes_take_less("3 pods of main")
+    world.finish("first")
+    world.settle()
+    assert holds(world, "w")
 
 
 def test_a_flavor_that_has_all_its_nodes_is_said_to_get_no_more() -> None:

@@ -43,13 +43,13 @@ def could_start(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) 
     nodes, and nodes to come of all flavors counted on: those of which nodes did not come in time are tried again.
     """
     with cluster.coming_backoff.ended(), cluster.trial():
-        found = _assigned(cluster, assigner, incoming)
-        if found.mode is not Mode.NO_FIT:
+        assignment = _assigned(cluster, assigner, incoming)
+        if assignment.mode is not Mode.NO_FIT:
             return True
-        if found.no_fit_reason is not NoFitReason.TopologyPlacementFailed:
+        if assignment.no_fit_reason is not NoFitReason.TopologyPlacementFailed:
             return False
         # Nodes that are full now and nodes to come hold it together: nobody is preempted for that, and all may end.
-        wanted = requests(cluster, incoming, found.pod_sets, assigner.plan(incoming))
+        wanted = requests(cluster, incoming, assignment.pod_sets, assigner.plan(incoming))
         return isinstance(cluster.placement.place_coming(wanted, on_empty=True), Placed)
 
 

@@ -35,7 +35,8 @@ def traces(paths: ClusterPaths) -> dict[str, set[str]]:
         "links": {link["ifname"] for link in _links() if paths.bridge in {link["ifname"], link.get("master")}},
         "mounts": {line for line in _lines("/proc/self/mountinfo") if home in line},
         "sockets": {line for line in _lines("/proc/net/unix") if home in line},
-        "cgroups": {str(each) for each in Path("/sys/fs/cgroup").glob(f"**/{paths.cgroup}")},
+        # A walk passes over folders that go meanwhile: other clusters come and go beside this one.
+        "cgroups": {folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name == paths.cgroup},
         "files": {home} if paths.home.exists() else set(),
     }
 

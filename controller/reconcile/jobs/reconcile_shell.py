@@ -410,7 +410,7 @@ class JobController(Reconciler[JobKey]):
         before, needed = self._looks.get(uid), min(least_of(groups), kind.pods_left(job) or 0)
         pods, since_s = await self._actions.pods(kind, job), max(map(admitted_s, workloads))
         look = self._looks[uid] = looked(pods, since_s, needed, before, loop.time())
-        if not look.lost and (before is None or look.at_s > before.at_s):
+        if not look.lost and (before is None or look.at_s > before.at_s or before.lost):
             key = JobKey(kind.framework, meta.get("namespace", ""), meta.get("name", ""))
             loop.call_later(theirgroups.LOOKS_EVERY_S, self._queue.put, key)
         return look.lost

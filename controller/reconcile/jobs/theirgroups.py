@@ -123,7 +123,9 @@ def looked(pods: Iterable[Json], since_s: float, needed: int, before: Look | Non
     """The look at the pods of a gang that was admitted at ``since_s``. ``needed``: those that have to run together;
     ``before``: the last look that a pause preceded.
 
-    Pods that wait count from the second look on, those that are not there after ``HALF_S``.
+    Pods that wait count from the second look on, those that are not there after ``HALF_S``. What the last look found
+    holds until the pause is over while pods still wait or are not there: a reconciliation that comes before the gang is
+    evicted must not take the verdict back.
     """
     pods = list(pods)
     nodeless, gone = without_node(pods, since_s, needed), missing(pods, since_s, needed)
@@ -136,6 +138,8 @@ def looked(pods: Iterable[Json], since_s: float, needed: int, before: Look | Non
     lost = sum(preempted or uid in known for uid, preempted in nodeless.items())
     if missing_since_s is not None and now_s >= missing_since_s + HALF_S:
         lost = gone + len(nodeless)
+    if before is not None and not again and (nodeless or gone):
+        lost = max(lost, before.lost)
     kept = now_s if before is None or again else before.at_s
     waiting = frozenset(nodeless) if before is None or again else before.waiting
     return Look(at_s=kept, waiting=waiting, missing_since_s=missing_since_s, lost=lost)

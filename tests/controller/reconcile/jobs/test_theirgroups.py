@@ -114,3 +114,17 @@ def test_a_gang_whose_missing_pods_come_again_is_no_half() -> None:
 def test_a_pod_that_waits_is_lost_at_the_second_look() -> None:
     half = [RUNS, pod("b", node="n"), pod("c", node="n"), pod("waits", PodScheduled=WAITS)]
     assert lost((0, half), (1, half), (3, half)) == [0, 0, 1]
+
+
+def test_a_gang_that_is_half_is_that_at_a_look_before_the_pause_is_over() -> None:
+    """The reconciliation that its own verdict brings comes at once, and before the gang is evicted."""
+    half = [RUNS, pod("b", node="n"), pod("c", node="n"), pod("waits", PodScheduled=WAITS)]
+    assert lost((0, half), (3, half), (3.02, half), (3.04, half)) == [0, 1, 1, 1]
+    gone = (HALF_S, [RUNS])
+    assert lost((0, [RUNS]), gone, (HALF_S + 0.02, [RUNS])) == [0, 3, 3]
+
+
+def test_a_gang_whose_pods_have_nodes_again_is_no_half_before_the_pause_is_over() -> None:
+    whole = [RUNS, pod("b", node="n"), pod("c", node="n"), pod("d", node="n")]
+    half = [*whole[:3], pod("waits", PodScheduled=WAITS)]
+    assert lost((0, half), (3, half), (3.02, whole)) == [0, 1, 0]

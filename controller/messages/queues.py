@@ -2,12 +2,25 @@
 ``tessera queue``), and which units a LocalQueue would admit.
 """
 
+from typing import Final
+
+import msgspec
+
 from inventory.words.catalog import Kind, Place, said
 
+_SHOWN: Final = 80
 _refusal = said(Place.QUEUES, Kind.REFUSAL)
+_problem = said(Place.QUEUES, Kind.PART)
 _waiting = said(Place.QUEUES, Kind.WAITING)
 _counted = said(Place.UNITS, Kind.NOTE)
 _count = said(Place.UNITS, Kind.PART)
+
+
+@_problem
+def wrong_annotation(key: str, value: str, expected: str) -> str:
+    """``value``: what the annotation says, in full; it is told cut off."""
+    quoted = msgspec.json.encode(value[:_SHOWN]).decode()
+    return f"metadata.annotations[{key}]: found {quoted}, expected {expected}. Correct it"
 
 
 @_waiting

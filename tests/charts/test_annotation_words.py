@@ -47,7 +47,7 @@ WORDS = (
 
 
 def table() -> dict[str, dict[str, str]]:
-    """By annotation what it is like: its pattern and the sentence that says it."""
+    """The pattern of each annotation's values, and the sentence that says what is expected."""
     text = TEMPLATE.read_text().partition("{{- if .Values")[0]
     fits, expected = re.findall(r'"(?:fits|expected)" "([^"]*)"', text)
     (names,) = re.findall(r"range list ([^}]*)}}", text)

@@ -8,6 +8,7 @@ import msgspec
 
 from controller.insight.simulation.documents import InputError
 from controller.insight.simulation.problems import shown
+from controller.messages.queues import wrong_annotation
 from controller.objects.core import Node
 from controller.objects.meta import Condition, KubernetesObject, epoch_s
 from controller.objects.queues import AdmissionCheck, AdmissionCheckStatus, LocalQueue
@@ -68,7 +69,7 @@ def yield_problem(annotations: Mapping[str, str]) -> str:
     text = annotations.get(YIELD)
     if text is None or text == _WHEN_CHECKPOINTED:
         return ""
-    return f"metadata.annotations[{YIELD}]: found {shown(text)}, expected {_WHEN_CHECKPOINTED}. Correct it"
+    return wrong_annotation(YIELD, text, _WHEN_CHECKPOINTED)
 
 
 def saved_problem(annotations: Mapping[str, str]) -> str:

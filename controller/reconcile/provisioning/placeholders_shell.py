@@ -59,6 +59,7 @@ from kube.clock import Clock, sleep
 from kube.errors import KubeError, NotFoundError
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Changed, Removed
+from kube.resources import Resource
 from kube.writing.writes import Conflicted, Missing, Outcome, Verb, Write, Written
 
 log = logging.getLogger(__name__)
@@ -283,24 +284,22 @@ class PlaceholderController:
         )
 
     async def _remove(self, placeholder: Placeholder) -> None:
-        meta = {"namespace": self._namespace, "name": placeholder.name}
-        outcome = await self._put(
-            stamped_write(Verb.DELETE, PODS, meta, placeholder.uid, Failpoint.PLACEHOLDER_REMOVED)
-        )
+        outcome = await self._deleted(PODS, placeholder, Failpoint.PLACEHOLDER_REMOVED)
         if isinstance(outcome, Missing):
             self._told(placeholder.name, None)
-        elif not isinstance(outcome, Written | Conflicted):  # a conflict: another one has the name by now
-            raise failure(outcome)
 
     async def _remove_copy(self, copy: ClaimCopy) -> None:
-        meta = {"namespace": self._namespace, "name": copy.name}
-        outcome = await self._put(
-            stamped_write(Verb.DELETE, CLAIM_TEMPLATES, meta, copy.uid, Failpoint.PLACEHOLDER_CLAIMS_REMOVED)
-        )
+        outcome = await self._deleted(CLAIM_TEMPLATES, copy, Failpoint.PLACEHOLDER_CLAIMS_REMOVED)
         if isinstance(outcome, Written | Missing):
             self.placeholders.tell_copy(copy.name, None)
-        elif not isinstance(outcome, Conflicted):  # a conflict: another one has the name by now
+
+    async def _deleted(self, resource: Resource, what: Placeholder | ClaimCopy, failpoint: Failpoint) -> Outcome[Any]:
+        """Raises ActionFailedError unless the object is deleted, gone, or another one has its name by now."""
+        meta = {"namespace": self._namespace, "name": what.name}
+        outcome = await self._put(stamped_write(Verb.DELETE, resource, meta, what.uid, failpoint))
+        if not isinstance(outcome, Written | Missing | Conflicted):
             raise failure(outcome)
+        return outcome
 
     async def _create(self, key: WorkloadKey, name: str, pod_set: str, copies: dict[str, str]) -> None:
         """Creates a placeholder. ``copies``: the copies of the workload's claim templates, by template; those that are

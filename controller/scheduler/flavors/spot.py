@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from controller.messages import pending as words
+from controller.messages.queues import wrong_annotation
 from controller.objects.core import SPOT_LABELS
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.workload import Workload
@@ -40,7 +41,6 @@ _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,4})?)%", re.ASCII)
 _HUNDRED: Final = 100.0
 _PERCENTS: Final = ResourceName(GPU_PERCENT)
 _ROUNDING: Final = 1e-9
-_SHOWN: Final = 80
 
 
 def spot_problem(annotations: Mapping[str, str]) -> str:
@@ -48,7 +48,7 @@ def spot_problem(annotations: Mapping[str, str]) -> str:
     text = annotations.get(SPOT)
     if text is None or text in (NEVER, "allowed", PREFERRED):
         return ""
-    return f"metadata.annotations[{SPOT}]: found {_shown(text)}, expected never, allowed or preferred. Correct it"
+    return wrong_annotation(SPOT, text, "never, allowed or preferred")
 
 
 def floor_problem(annotations: Mapping[str, str]) -> str:
@@ -56,12 +56,7 @@ def floor_problem(annotations: Mapping[str, str]) -> str:
     text = annotations.get(ON_DEMAND_FLOOR)
     if text is None or _percent(text) is not None:
         return ""
-    expected = 'a percentage from "0%" to "100%"'
-    return f"metadata.annotations[{ON_DEMAND_FLOOR}]: found {_shown(text)}, expected {expected}. Correct it"
-
-
-def _shown(text: str) -> str:
-    return msgspec.json.encode(text[:_SHOWN]).decode()
+    return wrong_annotation(ON_DEMAND_FLOOR, text, 'a percentage from "0%" to "100%"')
 
 
 def floor_of(annotations: Mapping[str, str]) -> float:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from controller.messages.queues import wrong_annotation
 from controller.objects.core import Taint
 from controller.objects.deviceclaims import Device, DeviceAttribute, DeviceCapacity
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
@@ -142,8 +143,7 @@ def timeout_problem(annotations: Mapping[str, str]) -> str:
     text = annotations.get(PROVISION_TIMEOUT)
     if text is None or timeout_s(text) is not None:
         return ""
-    expected = "a duration such as 90s or 15m, at most 24h"
-    return f"metadata.annotations[{PROVISION_TIMEOUT}]: found {_quoted(text)}, expected {expected}. Correct it"
+    return wrong_annotation(PROVISION_TIMEOUT, text, "a duration such as 90s or 15m, at most 24h")
 
 
 def template_problem(flavor: ResourceFlavor) -> str:

@@ -15,13 +15,13 @@ from typing import Final
 
 import msgspec
 
+from controller.messages.queues import wrong_annotation
 from controller.objects.queues import ClusterQueue, ResourceFlavor
 from controller.scheduler.model.resources import FlavorName
 from inventory.api.names import FLAVOR_ORDER, HOURLY_PRICE, INTERRUPTED_OFTEN, INTERRUPTION_RATE
 
 BY_PRICE: Final = "hourly-price"
 _PRICE: Final = re.compile(r"\d{1,7}(\.\d{1,6})?", re.ASCII)
-_SHOWN: Final = 80
 
 
 def hourly_price(flavor: ResourceFlavor | None) -> float:
@@ -35,8 +35,7 @@ def price_problem(annotations: Mapping[str, str]) -> str:
     text = annotations.get(HOURLY_PRICE)
     if text is None or _PRICE.fullmatch(text):
         return ""
-    found = msgspec.json.encode(text[:_SHOWN]).decode()
-    return f'metadata.annotations[{HOURLY_PRICE}]: found {found}, expected a number such as "12.5". Correct it'
+    return wrong_annotation(HOURLY_PRICE, text, 'a number such as "12.5"')
 
 
 def order_problem(annotations: Mapping[str, str]) -> str:
@@ -44,8 +43,7 @@ def order_problem(annotations: Mapping[str, str]) -> str:
     text = annotations.get(FLAVOR_ORDER)
     if text is None or text == BY_PRICE:
         return ""
-    found = msgspec.json.encode(text[:_SHOWN]).decode()
-    return f"metadata.annotations[{FLAVOR_ORDER}]: found {found}, expected {BY_PRICE}. Correct it"
+    return wrong_annotation(FLAVOR_ORDER, text, BY_PRICE)
 
 
 def is_by_price(queue: ClusterQueue) -> bool:

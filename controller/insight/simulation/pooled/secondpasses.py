@@ -34,14 +34,15 @@ class SecondPasses:
 
     def waiting(self) -> Iterator[tuple[WorkloadKey, str, str]]:
         """Each that waits, with the reason and a sentence."""
-        for key in self._failed:
-            if (cause := self.cause(key)) is not None:
-                yield key, *cause
+        for key, (decision, _) in self._failed.items():
+            yield key, *_why(decision)
 
     def cause(self, key: WorkloadKey) -> tuple[str, str] | None:
         """Why the workload waits: reason and sentence; None for one whose pass has not failed."""
-        decision, _ = self._failed.get(key, (None, 0))
-        if decision is None:
-            return None
-        message = words.without_places(decision.holder.cluster_queue, sentence(decision.record))
-        return str(PendingReason.TOPOLOGY_PLACEMENT_FAILED), message
+        known = self._failed.get(key)
+        return None if known is None else _why(known[0])
+
+
+def _why(decision: SecondPassFailed) -> tuple[str, str]:
+    message = words.without_places(decision.holder.cluster_queue, sentence(decision.record))
+    return str(PendingReason.TOPOLOGY_PLACEMENT_FAILED), message

@@ -1,4 +1,4 @@
-"""What is said of a workload that waits for nodes which can come and are not counted on now."""
+"""Forecasts and reasons of a workload name nodes that can come, and why they are not counted on now."""
 
 from controller.insight.forecast.changes.changes import changes
 from controller.messages import forecasts, pending

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
 
 from controller.cluster.watching.kinds import FLAVORS, TOPOLOGIES
+from controller.reconcile.lifecycle import lifecycle
 from inventory.api.names import NODE_TEMPLATE, PROVISION_TIMEOUT
 from kube.testing import eventually
 from tests.cli.queue.test_command import served
@@ -53,7 +55,10 @@ async def test_it_says_how_many_of_its_nodes_are_there(shell: Shell) -> None:
         assert "Nodes to come: 1 of 3 nodes is there, the rest usually after 4m. It gives up in" in shown
 
 
-async def test_it_says_that_nodes_did_not_come_and_when_it_is_tried_again(shell: Shell) -> None:
+async def test_it_says_that_nodes_did_not_come_and_when_it_is_tried_again(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "FOUND_WITHIN_S", 0.0)
     async with scene_of(shell) as scene:
         gang(scene, "w", 2, annotations={PROVISION_TIMEOUT: "1s"})
         await eventually(lambda: scene.condition("w", "Evicted") == "True/NodesDidNotCome")

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from controller.cluster.watching.kinds import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
@@ -18,6 +20,7 @@ from controller.cluster.watching.kinds import (
     WORKLOADS,
 )
 from controller.objects.core import SPOT_LABELS
+from controller.reconcile.lifecycle import lifecycle
 from inventory.api.names import (
     NODE_TEMPLATE,
     PLACEHOLDER_CLASS,
@@ -31,9 +34,17 @@ from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, Stage, config, stage
 
+
+@pytest.fixture(autouse=True)
+def _looks_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that has just begun says soon that nodes did not come."""
+    monkeypatch.setattr(lifecycle, "FOUND_WITHIN_S", 0.0)
+
+
 TESSERA = CONFIG.replace("policy: kueue", "policy: tessera")
 DRIVER = "gpu.example.com"
 MAPPED = f"{TESSERA}resources: {{deviceClassMappings: [{{name: cpu, deviceClassNames: [{DRIVER}]}}]}}\n"
+FOUND_WITHIN_S = lifecycle.FOUND_WITHIN_S
 TEMPLATE = {"allocatable": {"cpu": "4"}, "max": 3, "after": "4m"}
 
 
@@ -162,8 +173,11 @@ async def test_those_whose_nodes_do_not_come_are_taken_back_and_the_flavor_rests
         await eventually(lambda: not placeholders(here), what="no placeholder is left")
 
 
-async def test_nodes_that_came_while_nobody_led_are_found_though_the_time_is_over() -> None:
+async def test_nodes_that_came_while_nobody_led_are_found_though_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A new leader finds the time over in the moment in which it begins."""
+    monkeypatch.setattr(lifecycle, "FOUND_WITHIN_S", FOUND_WITHIN_S)
     async with stage() as here:
         furnish(here, "15m")
         async with here.controller(config(TESSERA), core_only=False):
